@@ -1,0 +1,306 @@
+"""The broker under test, run as a process of its own, and the fixtures that hand it to tests.
+
+`broker` is one process with default settings, shared by all tests of a worker; tests keep apart by the topics and
+client ids of `unique`. `start_broker(retainer__enable=False)` starts another one, with settings written as in the
+environment (`__` for a dot).
+
+With TEST_BROKER=mosquitto the shared broker is Debian's mosquitto: what is true of MQTT must pass there too, which
+shows that the tests check the protocol and not this product. Tests that need settings of ours are skipped then.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from wire import WireClient
+
+MOSQUITTO = "mosquitto"
+START_TIMEOUT = 20.0
+STOP_TIMEOUT = 10.0
+
+
+def under_test() -> str:
+    return os.environ.get("TEST_BROKER", "holdfast")
+
+
+class BrokerProcess:
+    """A running broker: the ports by URL scheme, what it printed, and how to end it."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
+        self.command = list(command)
+        self.ports: dict[str, int] = {}
+        self.listening: list[str] = []
+        self.process = subprocess.Popen(
+            self.command,
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self._lines: list[str] = []
+        self._changed = threading.Condition()
+        self._ended = False
+        self._reader = threading.Thread(target=self._read, name="broker-output", daemon=True)
+        self._reader.start()
+
+    @property
+    def port(self) -> int:
+        return self.ports["tcp"]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def output(self) -> str:
+        """All it has printed so far, both streams."""
+        with self._changed:
+            return "".join(self._lines)
+
+    def memory(self) -> int:
+        """Resident bytes."""
+        return int(psutil.Process(self.pid).memory_info().rss)
+
+    def client(self, version: int = 4, **options: Any) -> WireClient:
+        return WireClient(self.port, version, **options)
+
+    def wait_listening(self, count: int) -> None:
+        self._wait_until(lambda: len(self.listening) >= count or self._ended, START_TIMEOUT)
+        if len(self.listening) < count:
+            self.stop()
+            raise AssertionError(
+                f"expected {count} lines `listening URL` in {START_TIMEOUT} s, got {self.listening} from "
+                f"{' '.join(self.command)}\n{self.output}"
+            )
+
+    def wait_output(self, text: str, timeout: float = 5.0) -> None:
+        """Wait until the broker has printed this text."""
+        if not self._wait_until(lambda: any(text in line for line in self._lines), timeout):
+            raise AssertionError(f"expected {text!r} in the output within {timeout} s, got:\n{self.output}")
+
+    def wait_exit(self, timeout: float = STOP_TIMEOUT) -> int:
+        code = self.process.wait(timeout)
+        self._reader.join(STOP_TIMEOUT)
+        return code
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.wait_exit()
+
+    def stop(self) -> int:
+        """End it as an operator would; a broker that does not go in time is killed and reported."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            return self.wait_exit()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"broker did not stop within {STOP_TIMEOUT} s of SIGTERM:\n{self.output}") from None
+
+    def _wait_until(self, condition: Callable[[], bool], timeout: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(condition, timeout)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for raw in self.process.stdout:
+            line = raw.decode(errors="replace")
+            with self._changed:
+                self._lines.append(line)
+                self._note_listening(line)
+                self._changed.notify_all()
+        self.process.stdout.close()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _note_listening(self, line: str) -> None:
+        _, found, rest = line.partition("listening ")
+        if found and "://" in rest:
+            url = urlsplit(rest.split()[0])
+            if url.port:
+                self.listening.append(url.geturl())
+                self.ports.setdefault(url.scheme, url.port)
+
+
+def serve_command(settings: Mapping[str, Any], listen: Sequence[str], data: Path, args: Sequence[str]) -> list[str]:
+    command = [sys.executable, "-m", "holdfast.cli.main", "serve", "--data", str(data)]
+    for url in listen:
+        command += ["--listen", url]
+    for key, value in settings.items():
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+        command += ["--set", f"{key.replace('__', '.')}={shown}"]
+    return [*command, *args]
+
+
+def serve_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a broker: this one, less any HOLDFAST_ setting that would change what is tested."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_") or name == "HOLDFAST_PURE"
+    }
+    source = Path(__file__).parent.parent / "src"
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(source)]))
+    kept["PYTHONUNBUFFERED"] = "1"
+    kept.update(env or {})
+    return kept
+
+
+def start_holdfast(
+    data: Path,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    listen: Sequence[str] = ("tcp://127.0.0.1:0",),
+    args: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> BrokerProcess:
+    data.mkdir(parents=True, exist_ok=True)
+    broker = BrokerProcess(serve_command(settings or {}, listen, data, args), serve_environment(env), data)
+    broker.wait_listening(len(listen))
+    return broker
+
+
+def start_mosquitto(folder: Path) -> BrokerProcess:
+    """Debian's mosquitto with TCP and WebSocket listeners; it cannot pick ports itself, so free ones are looked up."""
+    program = shutil.which(MOSQUITTO) or "/usr/sbin/mosquitto"
+    if not Path(program).exists():
+        pytest.skip("mosquitto is not installed")
+    tcp, websocket = free_port(), free_port()
+    config = folder / "mosquitto.conf"
+    config.write_text(
+        f"listener {tcp} 127.0.0.1\n"
+        f"listener {websocket} 127.0.0.1\nprotocol websockets\n"
+        "allow_anonymous true\nmax_queued_messages 0\n"
+    )
+    broker = BrokerProcess([program, "-c", str(config)], os.environ, folder)
+    broker.ports = {"tcp": tcp, "ws": websocket}
+    deadline = time.monotonic() + START_TIMEOUT
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", tcp), 1).close()
+            return broker
+        except OSError:
+            if time.monotonic() > deadline or broker.process.poll() is not None:
+                raise AssertionError(f"mosquitto did not start:\n{broker.output}") from None
+            time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Unique:
+    """Names that no other test on the same broker uses."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+
+    def __str__(self) -> str:
+        return self.prefix
+
+    def topic(self, rest: str = "t") -> str:
+        return f"{self.prefix}/{rest}"
+
+    def client(self, name: str = "c") -> str:
+        """Short, and only of the characters that every server must accept."""
+        return f"{self.prefix}{name}"
+
+
+_counter = itertools.count(1)
+
+
+@pytest.fixture
+def unique() -> Unique:
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return Unique(f"u{worker}x{next(_counter)}")
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """The shared broker: default settings, TCP and WebSocket."""
+    folder = tmp_path_factory.mktemp("broker")
+    if under_test() == MOSQUITTO:
+        running = start_mosquitto(folder)
+    else:
+        running = start_holdfast(folder, listen=("tcp://127.0.0.1:0", "ws://127.0.0.1:0"))
+    yield running
+    if running.process.poll() is not None:
+        raise AssertionError(f"the shared broker ended by itself with {running.process.returncode}:\n{running.output}")
+    running.stop()
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Start another Holdfast for this test, e.g. `start_broker(retainer__enable=False, listen=[...])`."""
+    started: list[BrokerProcess] = []
+
+    def start(
+        *,
+        listen: Sequence[str] = ("tcp://127.0.0.1:0",),
+        data: Path | None = None,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> BrokerProcess:
+        if under_test() == MOSQUITTO:
+            pytest.skip("needs a broker with Holdfast's settings")
+        folder = data if data is not None else tmp_path / f"data{len(started)}"
+        started.append(start_holdfast(folder, settings, listen=listen, args=args, env=env))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.stop()
+
+
+@pytest.fixture
+def connect(broker: BrokerProcess, unique: Unique) -> Iterator[Callable[..., WireClient]]:
+    """A connected client on the shared broker, closed after the test, e.g. `connect(version=5, clean=False)`.
+
+    Without a client id it gets a fresh one. `port` connects to another broker.
+    """
+    opened: list[WireClient] = []
+
+    def start(client_id: str | None = None, *, version: int = 4, port: int | None = None, **fields: Any) -> WireClient:
+        client = WireClient(broker.port if port is None else port, version)
+        opened.append(client)
+        client.connect(unique.client(f"n{len(opened)}") if client_id is None else client_id, **fields)
+        return client
+
+    yield start
+    for client in opened:
+        client.cut()
+
+
+@pytest.fixture
+def open_client(broker: BrokerProcess) -> Iterator[Callable[..., WireClient]]:
+    """A bare connection to the shared broker on which nothing has been sent yet, closed after the test."""
+    opened: list[WireClient] = []
+
+    def start(version: int = 4, *, port: int | None = None, **options: Any) -> WireClient:
+        opened.append(WireClient(broker.port if port is None else port, version, **options))
+        return opened[-1]
+
+    yield start
+    for client in opened:
+        client.cut()
