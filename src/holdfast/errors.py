@@ -1,11 +1,12 @@
 """One exception tree; whose fault it is stands in the type.
 
-    HoldfastError
-    ├── ProtocolError     the peer's: bytes or packets that the specification forbids; carries the reason code to answer
-    │   └── MalformedPacket
-    ├── UsageError        ours or the operator's: a call or a setting that cannot be carried out as given
-    │   └── ConfigError
-    └── StoreError        the disk's: something that should have been kept or read could not be
+HoldfastError
+├── ProtocolError     the peer's: bytes or packets that the specification forbids; carries the reason code to answer
+│   ├── MalformedPacket
+│   └── UnsupportedProtocol
+├── UsageError        ours or the operator's: a call or a setting that cannot be carried out as given
+│   └── ConfigError
+└── StoreError        the disk's: something that should have been kept or read could not be
 """
 
 
@@ -26,6 +27,19 @@ class MalformedPacket(ProtocolError):
 
     def __init__(self, message: str, reason: int = 0x81) -> None:
         super().__init__(message, reason)
+
+
+class UnsupportedProtocol(ProtocolError):
+    """A CONNECT for a protocol name or level that is not spoken here.
+
+    `known_name` says whether the name was MQTT's: only then does CONNACK 0x01 answer the unknown level
+    [3.1.1: MQTT-3.1.2-2]; with a foreign name the connection is closed without a word [3.1.1: MQTT-3.1.2-1].
+    """
+
+    def __init__(self, message: str, level: int, known_name: bool) -> None:
+        super().__init__(message, 0x84)
+        self.level = level
+        self.known_name = known_name
 
 
 class UsageError(HoldfastError):

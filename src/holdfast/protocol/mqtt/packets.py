@@ -157,9 +157,7 @@ class Unsubscribe(Packet):
 class SubAck(Packet):
     """SUBACK or UNSUBACK (which has no reasons in 3.1.1), told apart by `kind`."""
 
-    def __init__(
-        self, kind: int, packet_id: int, reasons: list[int], properties: Properties | None = None
-    ) -> None:
+    def __init__(self, kind: int, packet_id: int, reasons: list[int], properties: Properties | None = None) -> None:
         super().__init__(kind)
         self.packet_id = packet_id
         self.reasons = reasons
