@@ -1,0 +1,62 @@
+"""The history table's columns, and the names its writer and readers agree on. Nothing else: executors import this.
+
+Only plain values live here, so that a reader can know the table before it loads Arrow. The types are written as
+Spark and Delta spell them; `arrow_schema` says the same to Arrow.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS: Final[tuple[tuple[str, str], ...]] = (
+    ("offset", "long"),
+    ("timestamp", "timestamp"),
+    ("topic", "string"),
+    ("payload", "binary"),
+    ("qos", "byte"),
+    ("retain", "boolean"),
+    ("client_id", "string"),
+    ("username", "string"),
+    ("protocol", "string"),
+    ("expires_at", "timestamp"),
+    ("content_type", "string"),
+    ("response_topic", "string"),
+    ("correlation_data", "binary"),
+    ("payload_format", "byte"),
+    ("user_properties", "array<struct<key:string,value:string>>"),
+    ("outcome", "string"),
+)
+
+OUTCOME_LIVE: Final = "live"
+OUTCOME_SET: Final = "set"
+OUTCOME_CLEARED: Final = "cleared"
+REFUSALS: Final = ("refused_size", "refused_count", "refused_budget", "refused_policy")
+OUTCOMES: Final = (OUTCOME_LIVE, OUTCOME_SET, OUTCOME_CLEARED, *REFUSALS)
+
+# Delta application transactions. The writer's carries the last offset in the table, so that a crash between journal and
+# table neither doubles nor loses a row; retention's carries the first offset that is still complete, so that a reader
+# can tell rows that were dropped from offsets that never had a row (`history.filter` leaves gaps).
+WRITER_APP_ID: Final = "holdfast-history"
+RETENTION_APP_ID: Final = "holdfast-retention"
+
+# A table property. A reader refuses a table whose number is above the one it knows.
+FORMAT_PROPERTY: Final = "holdfast.format"
+FORMAT_VERSION: Final = 1
+
+
+def arrow_schema() -> "pa.Schema":
+    import pyarrow as pa
+
+    types = {
+        "long": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "byte": pa.int8(),
+        "boolean": pa.bool_(),
+        "array<struct<key:string,value:string>>": pa.list_(
+            pa.struct([pa.field("key", pa.string()), pa.field("value", pa.string())])
+        ),
+    }
+    return pa.schema([pa.field(name, types[kind]) for name, kind in COLUMNS])
