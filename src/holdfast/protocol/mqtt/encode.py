@@ -31,7 +31,7 @@ from holdfast.protocol.mqtt.packets import (
     Unsubscribe,
 )
 from holdfast.protocol.mqtt.properties import encode_properties
-from holdfast.protocol.wire import encode_binary, encode_text, encode_u16
+from holdfast.protocol.wire import BYTE, encode_binary, encode_text, encode_u16, encode_varint
 
 
 def encode(packet: Packet, version: int) -> bytes:
@@ -105,12 +105,13 @@ def encode_publish(packet: Publish, version: int) -> bytes:
         first_byte |= 0x08
     if packet.retain:
         first_byte |= 0x01
-    body = encode_binary(packet.topic)
+    header = encode_binary(packet.topic)
     if qos != 0:
-        body += encode_u16(packet.packet_id)
+        header += encode_u16(packet.packet_id)
     if version == V5:
-        body += encode_properties(packet.properties)
-    return encode_frame(first_byte, body + packet.payload)
+        header += encode_properties(packet.properties)
+    size = encode_varint(len(header) + len(packet.payload))
+    return b"".join([BYTE[first_byte], size, header, packet.payload])
 
 
 def encode_ack(packet: Ack, version: int) -> bytes:
@@ -120,10 +121,10 @@ def encode_ack(packet: Ack, version: int) -> bytes:
         first_byte |= 0x02
     packet_id = packet.packet_id
     if version != V5 or (packet.reason == 0 and packet.properties is None):
-        return bytes((first_byte, 2, packet_id >> 8, packet_id & 0xFF))
-    if packet.properties is None:
-        return bytes((first_byte, 3, packet_id >> 8, packet_id & 0xFF, packet.reason))
-    body = bytes((packet_id >> 8, packet_id & 0xFF, packet.reason)) + encode_properties(packet.properties)
+        return b"".join([BYTE[first_byte], b"\x02", BYTE[packet_id >> 8], BYTE[packet_id & 0xFF]])
+    body = encode_u16(packet_id) + BYTE[packet.reason]
+    if packet.properties is not None:
+        body += encode_properties(packet.properties)
     return encode_frame(first_byte, body)
 
 

@@ -6,7 +6,7 @@ A frame that announces more than the maximum is refused when its header is read,
 from typing import Final, final
 
 from holdfast.errors import MalformedPacket, ProtocolError
-from holdfast.protocol.wire import encode_varint
+from holdfast.protocol.wire import BYTE, encode_varint
 
 NO_LIMIT: Final = 268_435_460  # the largest packet there can be: a five byte header and 256 MiB - 1
 
@@ -35,7 +35,7 @@ def frame_bounds(data: bytes, position: int, end: int, strict: bool = False) -> 
 
 
 def encode_frame(first_byte: int, body: bytes) -> bytes:
-    return bytes((first_byte,)) + encode_varint(len(body)) + body
+    return b"".join([BYTE[first_byte], encode_varint(len(body)), body])
 
 
 @final
