@@ -40,8 +40,9 @@ OUTCOMES: Final = (OUTCOME_LIVE, OUTCOME_SET, OUTCOME_CLEARED, *REFUSALS)
 WRITER_APP_ID: Final = "holdfast-history"
 RETENTION_APP_ID: Final = "holdfast-retention"
 
-# A table property. A reader refuses a table whose number is above the one it knows.
-FORMAT_PROPERTY: Final = "holdfast.format"
+# Also an application transaction (Delta refuses table properties it does not know). A reader refuses a table whose
+# number is above the one it knows; a table without one is of version 1.
+FORMAT_APP_ID: Final = "holdfast-format"
 FORMAT_VERSION: Final = 1
 
 
