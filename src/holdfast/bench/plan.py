@@ -1,0 +1,58 @@
+"""What a run is asked to do. Plain values only: a plan travels to the worker processes."""
+
+from dataclasses import dataclass
+
+from holdfast.bench.codec import STAMP_BYTES
+from holdfast.errors import UsageError
+
+SCENARIOS = ("pub", "sub", "conn", "pair", "fanout", "latency", "retained")
+
+VERSIONS = {"3.1.1": 4, "4": 4, "5": 5, "5.0": 5}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One load. `publishers` and `subscribers` are connections; each side runs in one process of its own."""
+
+    host: str = "127.0.0.1"
+    port: int = 1883
+    version: int = 4
+    qos: int = 0
+    publishers: int = 1
+    subscribers: int = 1
+    size: int = 64
+    topic: str = "bench/%i"
+    retain: bool = False
+    inflight: int = 200
+    rate: float = 0.0  # messages a second over all publishers; 0 = as fast as the broker takes them
+    count: int = 0  # messages over all publishers; 0 = until `duration_s` is over
+    duration_s: float = 5.0
+    warmup_s: float = 0.5  # left out of the rates; a run that counts messages has none
+    drain_s: float = 2.0  # how long nothing may arrive, once sending is over, before the rest is given up
+    stamped: bool = False  # payloads carry their send time
+    username: str | None = None
+    password: str | None = None
+    prefix: str = "bench"
+    cpu: int | None = None  # the core that the worker processes stay on
+
+    def __post_init__(self) -> None:
+        if self.stamped and self.size < STAMP_BYTES:
+            raise UsageError(f"payload size is {self.size}, expected at least {STAMP_BYTES} to carry a send time")
+        if not 1 <= self.inflight <= 32767:
+            raise UsageError(f"inflight is {self.inflight}, expected 1 to 32767")
+        if self.qos not in (0, 1, 2):
+            raise UsageError(f"qos is {self.qos}, expected 0, 1 or 2")
+        if self.version not in (4, 5):
+            raise UsageError(f"protocol level is {self.version}, expected 4 (MQTT 3.1.1) or 5")
+
+    def topic_of(self, index: int) -> str:
+        return self.topic.replace("%i", str(index))
+
+    @property
+    def copies(self) -> int:
+        """How many subscribers each message reaches: with `%i` every publisher has a subscriber of its own."""
+        return 1 if "%i" in self.topic else self.subscribers
+
+    @property
+    def payload(self) -> bytes:
+        return b"x" * self.size
