@@ -1,7 +1,7 @@
 """Which build is running: the compiled hot set, or the same code interpreted.
 
-`HOLDFAST_PURE=1` asks for the interpreted one at run time, next to a compiled install: a finder in front of Python's own
-answers for this package with its source files, so that no compiled module is ever loaded.
+`HOLDFAST_PURE=1` asks for the interpreted one at run time, next to a compiled install: a finder in front of Python's
+own answers for this package with its source files, so that no compiled module is ever loaded.
 """
 
 import importlib.util
@@ -32,6 +32,10 @@ def prefer_source() -> None:
 
 
 def is_compiled() -> bool:
-    from holdfast.broker import core
+    from holdfast.broker import topics
 
-    return not str(core.__file__).endswith(".py")
+    return not str(topics.__file__).endswith(".py")
+
+
+def name() -> str:
+    return "compiled" if is_compiled() else "interpreted"

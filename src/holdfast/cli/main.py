@@ -1,0 +1,106 @@
+"""The `holdfast` command: finds the subcommand and loads that one alone.
+
+`holdfast --help` and `holdfast pub` stay quick and work with the runtime dependencies only, because a command's module
+is imported when the command is run. The table below says where each one is and what the overview says about it.
+"""
+
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import typer
+
+from holdfast import __version__
+from holdfast.errors import HoldfastError
+
+
+@dataclass(frozen=True)
+class Command:
+    """A function, or a Typer app of its own, at `module`:`attribute`."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS: Final[dict[str, Command]] = {
+    "serve": Command("holdfast.cli.serve", "serve", "Run the broker."),
+    "pub": Command("holdfast.cli.pub", "pub", "Publish messages, with mosquitto_pub's flags."),
+    "sub": Command("holdfast.cli.sub", "sub", "Subscribe and print what arrives, with mosquitto_sub's flags."),
+    "check-config": Command("holdfast.cli.check_config", "check_config", "Show the effective settings and problems."),
+    "bench": Command("holdfast.cli.bench", "bench", "Put load on any MQTT broker and measure it."),
+}
+
+
+def build_app(*loaded: str) -> typer.Typer:
+    """The command line with the named commands ready to run; the others are there by name and summary only."""
+    app = typer.Typer(
+        name="holdfast",
+        callback=overview,
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+    )
+    for name, command in COMMANDS.items():
+        if name not in loaded:
+            app.command(name, help=command.summary)(_not_loaded)
+            continue
+        target = getattr(importlib.import_module(command.module), command.attribute)
+        if isinstance(target, typer.Typer):
+            app.add_typer(target, name=name)
+        else:
+            app.command(name)(target)
+    return app
+
+
+def _not_loaded() -> None:
+    raise AssertionError("main() loads the command it was asked for before it runs it")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from holdfast import build
+
+        print(f"holdfast {__version__} ({build.name()}, Python {sys.version.split()[0]})")
+        raise typer.Exit
+
+
+def overview(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print version and build, then stop."),
+    ] = False,
+) -> None:
+    """
+    An MQTT broker whose retained messages are complete, durable, versioned and fast.
+
+    Examples:
+
+        holdfast serve
+
+        holdfast serve --listen tcp://127.0.0.1:2883 --set retainer.max_payload_size=64KiB
+
+        holdfast pub -t home/kitchen/temperature -m 21.5 -r
+
+        holdfast sub -t 'home/#' -v
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit; what the user or the system got wrong is one line, not a traceback."""
+    words = sys.argv[1:] if arguments is None else arguments
+    wanted = next((word for word in words if not word.startswith("-")), "")
+    everything = any(name.endswith("_COMPLETE") for name in os.environ if name.startswith("_HOLDFAST"))
+    app = build_app(*(COMMANDS if everything else [wanted]))
+    try:
+        app(args=words, prog_name="holdfast")
+    except HoldfastError as error:
+        for line in str(error).splitlines() or [type(error).__name__]:
+            print(f"holdfast: {line}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

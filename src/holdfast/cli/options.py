@@ -1,0 +1,27 @@
+"""The options by which a command finds its configuration; `serve` and `check-config` share them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Configuration in TOML. Environment: HOLDFAST_CONFIG."),
+]
+Listen = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--listen",
+        metavar="URL",
+        help="Where to listen; may be given several times: tcp:// tls:// ws:// wss:// udp:// http:// https://, each "
+        "with host:port. Replaces the list of the configuration. Environment: HOLDFAST_LISTEN, separated by commas.",
+    ),
+]
+Data = Annotated[
+    str | None, typer.Option("--data", metavar="DIR", help="Data folder, default ./data. Environment: HOLDFAST_DATA.")
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the configuration; may be given several times."),
+]

@@ -1,0 +1,252 @@
+"""From flags, environment and file to one checked `Settings`, with the place each value came from.
+
+Layers are merged key by key (flag, then environment, then file, then default) before anything is validated, so that a
+bad value in a file does not matter when a flag replaces it. Every problem is collected: a person who fixes a
+configuration wants the whole list. pydantic-settings would merge the same layers, but it ignores a misspelt environment
+variable and does not say where a value came from.
+"""
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from holdfast.config.checks import problems_of
+from holdfast.config.keys import KEYS, SECTIONS, nearest
+from holdfast.config.problem import Problem, shown
+from holdfast.config.settings import Settings
+from holdfast.errors import ConfigError
+
+PREFIX: Final = "HOLDFAST_"
+DEFAULT: Final = "default"
+
+# Variables with our prefix that are not settings: the build to run, and what stands for --config.
+OTHER_VARIABLES: Final = ("HOLDFAST_PURE", "HOLDFAST_CONFIG")
+
+# Kubernetes gives each pod such variables for every service, so a service called `holdfast` must not stop the broker.
+SERVICE_LINK: Final = re.compile(r"HOLDFAST_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where to look: everything needed to read the configuration once more."""
+
+    config: Path | None = None
+    listen: tuple[str, ...] = ()
+    data: str | None = None
+    assignments: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    settings: Settings
+    origins: dict[str, str]
+    source: Source
+
+    def reload(self) -> "Loaded":
+        """Read the same places again; raises ConfigError and changes nothing when they hold a problem."""
+        return _load(self.source)
+
+
+@dataclass
+class Merge:
+    """Values by key, later layers replacing earlier ones, and the problems met on the way."""
+
+    values: dict[str, object] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def put(self, key: str, value: object, origin: str) -> None:
+        self.values[key] = value
+        self.origins[key] = origin
+
+    def unknown(self, key: str, value: object, origin: str) -> None:
+        known = [*KEYS, *SECTIONS] if isinstance(value, dict) else [*KEYS]
+        self.problems.append(
+            Problem(key, f"unknown key (value {shown(value)}); nearest known key: {nearest(key, known)}", origin)
+        )
+
+
+def load(
+    config: Path | None = None,
+    listen: Sequence[str] = (),
+    data: str | None = None,
+    assignments: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Raises ConfigError with one line per problem. `assignments` are `KEY=VALUE`, as given to `--set`."""
+    return _load(Source(config, tuple(listen), data, tuple(assignments), os.environ if environ is None else environ))
+
+
+def _load(source: Source) -> Loaded:
+    settings, origins, problems = read(source)
+    if settings is not None:
+        problems = problems_of(settings, origins)
+    if settings is None or problems:
+        raise ConfigError("\n".join(str(problem) for problem in problems))
+    return Loaded(settings, origins, source)
+
+
+def read(source: Source) -> tuple[Settings | None, dict[str, str], list[Problem]]:
+    """The settings, where each key's value came from, and what is wrong; no settings when something is."""
+    merge = Merge()
+    from_file(merge, source)
+    from_environment(merge, source.environ)
+    from_flags(merge, source)
+    origins = {key: merge.origins.get(key, DEFAULT) for key in KEYS}
+    settings: Settings | None = None
+    try:
+        settings = Settings.model_validate(nested(merge.values))
+    except ValidationError as error:
+        merge.problems += [describe(detail, merge.origins) for detail in error.errors()]
+    return (None if merge.problems else settings), origins, merge.problems
+
+
+def from_file(merge: Merge, source: Source) -> None:
+    path = config_path(source)
+    if path is None:
+        return
+    origin = f"file {path}"
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file)
+    except OSError as error:
+        merge.problems.append(
+            Problem("", f"cannot read the configuration: {(error.strerror or str(error)).lower()}", origin)
+        )
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        merge.problems.append(Problem("", f"not a TOML file: {str(error)[:1].lower()}{str(error)[1:]}", origin))
+    else:
+        flatten(merge, document, "", origin)
+
+
+def config_path(source: Source) -> Path | None:
+    """The file that is read: the flag's, or the one HOLDFAST_CONFIG names."""
+    named = source.environ.get("HOLDFAST_CONFIG", "")
+    return source.config or (Path(named) if named else None)
+
+
+def flatten(merge: Merge, table: Mapping[str, object], prefix: str, origin: str) -> None:
+    for name, value in table.items():
+        key = prefix + name
+        if key in KEYS:
+            merge.put(key, value, origin)
+        elif key not in SECTIONS:
+            merge.unknown(key, value, origin)
+        elif isinstance(value, dict):
+            flatten(merge, value, key + ".", origin)
+        else:
+            merge.problems.append(Problem(key, f"expected a table, got {shown(value)}", origin))
+
+
+def from_environment(merge: Merge, environ: Mapping[str, str]) -> None:
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES or SERVICE_LINK.fullmatch(variable):
+            continue
+        assign(merge, variable[len(PREFIX) :].lower().replace("__", "."), environ[variable], f"environment {variable}")
+
+
+def from_flags(merge: Merge, source: Source) -> None:
+    for assignment in source.assignments:
+        key, separator, text = assignment.partition("=")
+        if not separator:
+            merge.problems.append(Problem("", f"expected KEY=VALUE, got {assignment!r}", "--set"))
+            continue
+        assign(merge, key.strip(), text, "--set")
+    if source.listen:
+        merge.put("listen", list(source.listen), "--listen")
+    if source.data is not None:
+        merge.put("data", source.data, "--data")
+
+
+def assign(merge: Merge, key: str, text: str, origin: str) -> None:
+    """A value given as text. Lists are comma-separated, or arrays in JSON or TOML; tables are such arrays."""
+    if key not in KEYS:
+        merge.unknown(key, text, origin)
+        return
+    value: object = text
+    if KEYS[key].is_list:
+        value = array(text)
+        if value is None:
+            expected = "an array of tables" if KEYS[key].table else "values separated by commas, or an array"
+            merge.problems.append(Problem(key, f"expected {expected} in JSON or TOML, got {text!r}", origin))
+            return
+        if KEYS[key].table is None and isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+    elif text == "" and KEYS[key].field.default is None:
+        value = None  # `HOLDFAST_TLS__CERT=` takes a value away again
+    merge.put(key, value, origin)
+
+
+def array(text: str) -> object:
+    """An array if the text looks like one, else the text itself; None when it looks like one and is not."""
+    if not text.lstrip().startswith(("[", "{")):
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        pass
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def nested(values: Mapping[str, object]) -> dict[str, object]:
+    tree: dict[str, object] = {}
+    for key, value in values.items():
+        section, dot, name = key.rpartition(".")
+        if dot:
+            table = tree.setdefault(section, {})
+            assert isinstance(table, dict)
+            table[name] = value
+        else:
+            tree[key] = value
+    return tree
+
+
+def describe(detail: ErrorDetails, origins: Mapping[str, str]) -> Problem:
+    """One of pydantic's errors in this project's words: the key, what was expected, what stands there."""
+    location = [str(part) for part in detail["loc"]]
+    key = next((k for k in (".".join(location[:2]), location[0]) if k in KEYS), location[0])
+    inside = [part for part in location[len(key.split(".")) :] if part.isdigit() or part.isidentifier()]
+    name = key + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in inside)
+    origin = origins.get(key, "")
+    value = detail["input"]
+    table = KEYS[key].table if key in KEYS else None
+    if detail["type"] == "extra_forbidden":
+        known = [str(field_name) for field_name in table.model_fields] if table else [*KEYS]
+        return Problem(
+            name, f"unknown key (value {shown(value)}); nearest known key: {nearest(inside[-1], known)}", origin
+        )
+    if detail["type"] == "missing":
+        return Problem(name, "expected a value, got none", origin)
+    if detail["type"] == "value_error":
+        return Problem(name, detail["msg"].removeprefix("Value error, "), origin)
+    return Problem(name, f"expected {expectation(detail)}, got {shown(value)}", origin)
+
+
+def expectation(detail: ErrorDetails) -> str:
+    context = detail.get("ctx", {})
+    match detail["type"]:
+        case "greater_than_equal":
+            return f"at least {context['ge']}"
+        case "less_than_equal":
+            return f"at most {context['le']}"
+        case "int_parsing" | "int_type" | "int_from_float":
+            return "a whole number"
+        case "bool_parsing" | "bool_type":
+            return "true or false"
+        case "too_short":
+            return "at least one value"
+        case _:
+            text = detail["msg"].removeprefix("Input should be ")
+            return text[:1].lower() + text[1:]

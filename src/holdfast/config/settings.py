@@ -1,0 +1,316 @@
+"""Every setting: its key, type, default and help text. The reference page is generated from this file.
+
+Sections are frozen and refuse unknown keys. Sizes are bytes and durations seconds once read; 0 means no limit, or off,
+wherever the help says so. `server` turns these into the plain values that the rooms below receive.
+"""
+
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from holdfast.broker.topics import is_valid_filter
+from holdfast.config.listener import Listener, ListenerUrl, parse_listener
+from holdfast.config.quantity import Duration, Size
+
+DEFAULT_LISTEN: Final = ("tcp://127.0.0.1:1883", "ws://127.0.0.1:8083")
+
+
+def _no_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"expected a whole number, got {str(value).lower()}")
+    return value
+
+
+def _one_or_many(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _whole(value: float) -> int:
+    if value != int(value):
+        raise ValueError(f"expected whole seconds, got {value:g}s")
+    return int(value)
+
+
+def _topic_filter(value: str) -> str:
+    if not is_valid_filter(value.encode(), 65535) or "\0" in value:
+        raise ValueError(f"expected a topic filter (`#` last and alone, `+` alone in its level), got {value!r}")
+    return value
+
+
+def _listener_url(value: str) -> str:
+    parse_listener(value)
+    return value
+
+
+def _websocket_path(value: str) -> str:
+    if not value.startswith("/") or any(c in value for c in "?# "):
+        raise ValueError(f"expected a path that starts with /, got {value!r}")
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0)]
+WholeSeconds = Annotated[Duration, AfterValidator(_whole)]
+TopicFilter = Annotated[str, AfterValidator(_topic_filter)]
+TopicFilters = Annotated[list[TopicFilter], BeforeValidator(_one_or_many), Field(min_length=1)]
+Action = Literal["publish", "subscribe", "retain", "receive", "all"]
+
+
+class Section(BaseModel):
+    """A table of settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Policy(Section):
+    """One `[[retainer.policy]]`. The first entry whose filter covers the topic decides."""
+
+    filter: TopicFilter = Field(description="Topics this entry is about.")
+    action: Literal["store", "drop-flag", "refuse"] = Field(
+        default="store",
+        description="`store` keeps the message; `drop-flag` delivers it live and keeps nothing; `refuse` turns the "
+        "publish down.",
+    )
+    ttl: Duration = Field(
+        default=0, description="Messages under the filter expire after this long at the latest; 0 is never."
+    )
+    max_messages: Count = Field(default=0, description="Messages kept under the filter; 0 is no limit.")
+    max_bytes: Size = Field(default=0, description="Topic and payload bytes kept under the filter; 0 is no limit.")
+    users: Annotated[list[str] | None, BeforeValidator(_one_or_many)] = Field(
+        default=None, description="Users the entry applies to; absent, it applies to everyone."
+    )
+
+
+class AccessRule(Section):
+    """One `[[access]]` rule. The first rule that matches decides; without any rule everything is allowed."""
+
+    permission: Literal["allow", "deny"] = Field(description="What the rule answers.")
+    action: Annotated[list[Action], BeforeValidator(_one_or_many), Field(min_length=1)] = Field(
+        description="What it is about, one or several: `publish`, `subscribe`, `retain` (asked in addition to "
+        "`publish` when a message is to be kept), `receive`, `all`."
+    )
+    filter: TopicFilters = Field(
+        description="Topics it is about, one filter or several. `%c` stands for the client id and `%u` for the user "
+        "name."
+    )
+    user: str | None = Field(default=None, description="Only for this user; absent, for everyone.")
+    client_id: str | None = Field(default=None, description="Only for this client id; absent, for every one.")
+
+
+class Retainer(Section):
+    """Retained messages: whether, where, how many and for how long."""
+
+    enable: bool = Field(default=True, description="Whether messages can be retained. If not, RETAIN is refused.")
+    storage_type: Literal["ram", "disc", "disc_only"] = Field(
+        default="disc",
+        description="`ram` keeps retained messages and sessions in memory only; `disc` in memory and on disk; "
+        "`disc_only` on disk, with no payloads in memory.",
+    )
+    max_retained_messages: Count = Field(
+        default=0,
+        description="Messages kept at most; 0 is no limit. At the limit a topic that has a message can still replace "
+        "it, a new topic is delivered live and not kept.",
+    )
+    max_payload_size: Size = Field(
+        default=1024 * 1024,
+        description="A retained publish with a larger payload is delivered as a normal message and not kept; 0 is no "
+        "limit.",
+    )
+    expiry_interval: Duration = Field(
+        default=0,
+        description="Retained messages expire after this long; 0 is never. A publisher's own expiry interval wins.",
+    )
+    max_bytes: Size = Field(
+        default=0, description="Topic and payload bytes kept at most, all topics together; 0 is no limit."
+    )
+    max_messages_per_user: Count = Field(default=0, description="Messages kept at most for one user; 0 is no limit.")
+    max_bytes_per_user: Size = Field(
+        default=0, description="Topic and payload bytes kept at most for one user; 0 is no limit."
+    )
+    strict: bool = Field(
+        default=False,
+        description="What a publish over a limit gets. Off: it is delivered live, acknowledged, and what was kept "
+        "before stays. On: MQTT 5 publishers are answered with quota exceeded, and an oversized message "
+        "removes what was kept.",
+    )
+    presets: Annotated[list[Literal["commands"]], BeforeValidator(_one_or_many)] = Field(
+        default=[], description="Ready-made policies. `commands`: messages on the usual command topics are never kept."
+    )
+    policy: list[Policy] = Field(
+        default=[], description="Rules by topic, as `[[retainer.policy]]` tables; first match wins."
+    )
+
+
+class History(Section):
+    """The table of every accepted publish."""
+
+    enable: bool = Field(default=True, description="Whether accepted publishes are written to the history table.")
+    filter: TopicFilters = Field(default=["#"], description="Topics that go to the history, one filter or several.")
+    retention: Duration = Field(default=0, description="How long rows are kept; 0 is for ever.")
+    flush_interval: Duration = Field(
+        default=1, description="Rows are committed at least this often when there are any."
+    )
+
+
+class Limits(Section):
+    """What one client, or all of them, may use."""
+
+    max_packet_size: Annotated[Size, Field(ge=16, le=268_435_460)] = Field(
+        default=10 * 1024 * 1024, description="Largest packet accepted from a client, header included."
+    )
+    max_connections: Count = Field(default=0, description="Connections at once, all listeners together; 0 is no limit.")
+    connect_timeout: Duration = Field(
+        default=10, description="A connection that has sent no CONNECT by then is closed."
+    )
+    connect_rate: Count = Field(default=0, description="New connections a second; 0 is no limit.")
+    message_rate: Count = Field(default=0, description="Publishes a second from one client; 0 is no limit.")
+    max_inflight: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=65535)] = Field(
+        default=1000,
+        description="Unacknowledged QoS 1 and 2 messages to one client; its own Receive Maximum may be lower.",
+    )
+    receive_maximum: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=65535)] = Field(
+        default=1024, description="Unacknowledged QoS 1 and 2 messages from one client, announced to MQTT 5 clients."
+    )
+    topic_alias_maximum: Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=65535)] = Field(
+        default=64, description="Topic aliases a client may use, announced to MQTT 5 clients; 0 is none."
+    )
+    max_queued_messages: Count = Field(
+        default=100_000, description="QoS 1 and 2 messages waiting for one session; 0 is no limit."
+    )
+    max_queued_bytes: Size = Field(default=64 * 1024 * 1024, description="Their bytes, for one session; 0 is no limit.")
+    max_outbox_bytes: Annotated[Size, Field(ge=4096)] = Field(
+        default=16 * 1024 * 1024,
+        description="Bytes waiting for a connection that reads slowly; beyond it QoS 0 messages are dropped and "
+        "counted.",
+    )
+    max_topic_levels: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=65535)] = Field(
+        default=128, description="Levels in a topic name or topic filter."
+    )
+    max_subscriptions: Count = Field(default=0, description="Subscriptions of one session; 0 is no limit.")
+    max_qos: Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=2)] = Field(
+        default=2, description="Highest QoS the broker takes and grants: 0, 1 or 2."
+    )
+    keep_alive_max: Annotated[WholeSeconds, Field(le=65535)] = Field(
+        default=0,
+        description="Longest keep alive; MQTT 5 clients that ask for more, or for none, are told this; 0 is no limit.",
+    )
+    session_expiry_max: Annotated[WholeSeconds, Field(le=4_294_967_295)] = Field(
+        default=0, description="Longest session expiry; MQTT 5 clients that ask for more are told this; 0 is no limit."
+    )
+    max_client_id_length: Annotated[int, BeforeValidator(_no_boolean), Field(ge=23, le=65535)] = Field(
+        default=65535, description="Bytes in a client id. MQTT requires at least 23."
+    )
+    delta_tombstones: Count = Field(
+        default=100_000,
+        description="Deleted retained topics remembered for subscribers that ask only for changes; older ones get the"
+        " full set.",
+    )
+
+
+class Tls(Section):
+    """Certificates of the `tls://`, `wss://` and `https://` listeners. A listener's URL can name its own."""
+
+    cert: Path | None = Field(default=None, description="Certificate chain (PEM).")
+    key: Path | None = Field(default=None, description="Private key (PEM, without a passphrase).")
+    ca: Path | None = Field(default=None, description="Authorities that client certificates must come from (PEM).")
+    require_client_certificate: bool = Field(default=False, description="Whether clients must show a certificate.")
+    min_version: Literal["1.2", "1.3"] = Field(default="1.2", description="Oldest TLS version accepted.")
+    ciphers: str = Field(default="", description="OpenSSL cipher list for TLS 1.2; empty is Python's default.")
+
+
+class Websocket(Section):
+    """MQTT over WebSocket."""
+
+    path: Annotated[str, AfterValidator(_websocket_path)] = Field(
+        default="/mqtt",
+        description="Path that `ws://` and `wss://` listeners answer; a listener's URL can name its own.",
+    )
+
+
+class Auth(Section):
+    """Who may connect."""
+
+    allow_anonymous: bool | None = Field(
+        default=None,
+        description="Whether clients may connect without logging in. Absent: on loopback listeners only, and only "
+        "while no password file is named.",
+    )
+    password_file: Path | None = Field(
+        default=None, description="User names and password hashes, in mosquitto's format."
+    )
+    no_match: Literal["allow", "deny"] = Field(
+        default="deny", description="What a request gets that none of the `[[access]]` rules matches."
+    )
+
+
+class Sys(Section):
+    """The `$SYS` topics."""
+
+    interval: Duration = Field(default=10, description="How often `$SYS/broker/...` is published; 0 is never.")
+
+
+class Log(Section):
+    """Diagnostics, one line per event on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe event written."
+    )
+    format: Literal["text", "json"] = Field(default="text", description="`text` for people, `json` for machines.")
+
+
+class Settings(Section):
+    """The whole configuration."""
+
+    listen: Annotated[
+        list[Annotated[str, AfterValidator(_listener_url)]], BeforeValidator(_one_or_many), Field(min_length=1)
+    ] = Field(
+        default=list(DEFAULT_LISTEN),
+        description="Where to listen, as URLs: `tcp://`, `tls://`, `ws://`, `wss://`, `udp://` (MQTT-SN), `http://`, "
+        "`https://`, each with host and port. Port 0 lets the system pick one.",
+    )
+    data: Path = Field(default=Path("data"), description="Folder for everything that must survive a restart.")
+    durability: Literal["none", "ack", "deliver"] = Field(
+        default="ack",
+        description="When a publish is on disk: `none` some time after it is acknowledged, `ack` before, `deliver` "
+        "also before any subscriber sees it.",
+    )
+    response_information: str = Field(
+        default="",
+        description="Topic prefix handed to MQTT 5 clients that request response information; empty is none.",
+    )
+    retainer: Retainer = Retainer()
+    history: History = History()
+    limits: Limits = Limits()
+    tls: Tls = Tls()
+    websocket: Websocket = Websocket()
+    auth: Auth = Auth()
+    sys: Sys = Sys()
+    log: Log = Log()
+    access: list[AccessRule] = Field(
+        default=[], description="What clients may do, as `[[access]]` tables; first match wins."
+    )
+
+    def listeners(self) -> list[Listener]:
+        """Each listener with everything its URL left out filled in."""
+        return [self._complete(parse_listener(url)) for url in self.listen]
+
+    def _complete(self, url: ListenerUrl) -> Listener:
+        anonymous = self.auth.allow_anonymous if url.allow_anonymous is None else url.allow_anonymous
+        if anonymous is None:
+            anonymous = url.is_loopback and self.auth.password_file is None
+        required = url.require_client_certificate
+        if required is None:
+            required = self.tls.require_client_certificate
+        return Listener(
+            scheme=url.scheme,
+            host=url.host,
+            port=url.port,
+            path=(url.path or self.websocket.path) if url.is_websocket else "",
+            allow_anonymous=anonymous,
+            max_connections=url.max_connections,
+            # a certificate and its key go together: both from the URL, or both from the section
+            cert=(url.cert or self.tls.cert) if url.is_tls else None,
+            key=(url.key or self.tls.key) if url.is_tls else None,
+            ca=(url.ca or self.tls.ca) if url.is_tls else None,
+            require_client_certificate=url.is_tls and required,
+        )
