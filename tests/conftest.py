@@ -1,5 +1,18 @@
 """Fixtures for every room of the suite; each is defined beside what it starts."""
 
 from broker_process import broker, connect, open_client, start_broker, unique
+from stage import stage, stage_builder, staged
+from v5_client import connect5, open5
 
-__all__ = ["broker", "connect", "open_client", "start_broker", "unique"]
+__all__ = [
+    "broker",
+    "connect",
+    "connect5",
+    "open5",
+    "open_client",
+    "stage",
+    "stage_builder",
+    "staged",
+    "start_broker",
+    "unique",
+]
