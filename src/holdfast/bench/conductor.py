@@ -28,8 +28,9 @@ PATIENCE_S = 20.0  # the longest wait for publishers to see their last acknowled
 class Progress:
     elapsed_s: float
     share: float  # of the run that is over, 0 to 1
-    sent: int
-    received: int
+    sent: int = 0
+    received: int = 0
+    step: str = ""  # what is being done, in scenarios of several steps
 
 
 Watcher = Callable[[Progress], None]
@@ -137,9 +138,14 @@ class Conductor:
             self._tell(self._elapsed() / whole_s)
 
     def _wait_until_done(self) -> None:
-        while not self._failed() and not all(self.board.get(worker, DONE) for worker in self.sources):
+        counting = self.sources or self.sinks
+        share = 0.0
+        while not self._failed() and share < 1.0:
             time.sleep(TICK_S)
-            self._tell(self.board.total(self.sources, MESSAGES) / self.plan.count)
+            share = self.board.total(counting, MESSAGES) / self.plan.count
+            self._tell(share)
+            if self.sources and all(self.board.get(worker, DONE) for worker in self.sources):
+                return
 
     def _finish_publishing(self, result: Result) -> None:
         deadline = time.monotonic() + PATIENCE_S

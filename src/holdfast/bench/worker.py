@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Callable
 
 from holdfast.bench import frames
 from holdfast.bench.board import SETUP, Board
@@ -32,7 +33,8 @@ def allow_files(wanted: int) -> int:
     return soft
 
 
-def open_links(plan: Plan, count: int, role: str) -> list[Link]:
+def open_links(plan: Plan, count: int, role: str, on_batch: Callable[[int], None] | None = None) -> list[Link]:
+    """`count` accepted connections; `on_batch` hears how many there are so far."""
     links: list[Link] = []
     while len(links) < count:
         batch = [
@@ -46,6 +48,8 @@ def open_links(plan: Plan, count: int, role: str) -> list[Link]:
         for link in batch:
             link.finish_connect()
         links += batch
+        if on_batch:
+            on_batch(len(links))
     return links
 
 
