@@ -1,0 +1,84 @@
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import ConfigError, load
+
+
+def problems(*assignments: str, listen: list[str] | None = None) -> list[str]:
+    try:
+        load(listen=listen or [], assignments=assignments, environ={})
+    except ConfigError as error:
+        return str(error).splitlines()
+    return []
+
+
+def test_the_defaults_have_no_problem() -> None:
+    assert problems() == []
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.7", "broker.example.org"])
+def test_an_open_listener_without_login_is_refused(host: str) -> None:
+    (problem,) = problems(listen=[f"tcp://{host}:1883"])
+    assert problem.startswith(f"listen (--listen): tcp://{host}:1883 can be reached from other machines")
+
+
+def test_an_open_listener_starts_when_anonymous_access_is_written_down() -> None:
+    assert problems("auth.allow_anonymous=true", listen=["tcp://0.0.0.0:1883"]) == []
+    assert problems(listen=["tcp://0.0.0.0:1883?allow_anonymous=true"]) == []
+
+
+def test_writing_it_for_one_listener_does_not_open_another() -> None:
+    found = problems(listen=["tcp://0.0.0.0:1883?allow_anonymous=true", "ws://0.0.0.0:8083"])
+    assert [problem.split(" ")[2] for problem in found] == ["ws://0.0.0.0:8083"]
+
+
+def test_an_open_listener_starts_with_a_password_file(tmp_path: Path) -> None:
+    passwords = tmp_path / "passwords"
+    passwords.write_text("")
+    assert problems(f"auth.password_file={passwords}", listen=["tcp://0.0.0.0:1883"]) == []
+
+
+def test_a_tls_listener_needs_certificate_and_key() -> None:
+    (problem,) = problems(listen=["tls://127.0.0.1:0"])
+    assert "expected tls.cert, got none" in problem
+
+
+def test_client_certificates_need_an_authority(tmp_path: Path) -> None:
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).write_text("")
+    given = [f"tls.cert={tmp_path}/cert.pem", f"tls.key={tmp_path}/key.pem"]
+    assert problems(*given, listen=["tls://127.0.0.1:0"]) == []
+    (problem,) = problems(*given, "tls.require_client_certificate=true", listen=["tls://127.0.0.1:0"])
+    assert "expected tls.ca to check them, got none" in problem
+
+
+@pytest.mark.parametrize("key", ["tls.cert", "tls.key", "tls.ca", "auth.password_file"])
+def test_a_named_file_that_is_not_there_is_refused(key: str, tmp_path: Path) -> None:
+    (problem,) = problems(f"{key}={tmp_path}/absent")
+    assert problem == f"{key} (--set): cannot read {tmp_path}/absent: no such file or directory"
+
+
+def test_a_file_named_in_a_url_must_be_there(tmp_path: Path) -> None:
+    found = problems(listen=[f"tls://127.0.0.1:0?cert={tmp_path}/c&key={tmp_path}/k"])
+    assert len(found) == 2
+    assert all(problem.startswith("listen (--listen): cannot read ") for problem in found)
+
+
+def test_the_same_address_twice_is_refused_and_port_zero_is_not() -> None:
+    (problem,) = problems(listen=["tcp://127.0.0.1:1883", "ws://127.0.0.1:1883"])
+    assert "already in the list" in problem
+    assert problems(listen=["tcp://127.0.0.1:0", "tcp://127.0.0.1:0"]) == []
+    assert problems(listen=["tcp://127.0.0.1:1884", "udp://127.0.0.1:1884"]) == []
+
+
+def test_the_data_folder_must_not_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    (problem,) = problems(f"data={tmp_path}/data")
+    assert problem == f"data (--set): expected a folder, got the file {tmp_path}/data"
+
+
+@pytest.mark.parametrize("key", ["limits.connect_timeout", "history.flush_interval"])
+def test_times_that_must_pass_are_not_zero(key: str) -> None:
+    (problem,) = problems(f"{key}=0")
+    assert problem.startswith(f"{key} (--set): expected more than 0")
