@@ -1,0 +1,56 @@
+"""The table of clauses is complete: each has a test or a reason, and nearly all have a test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.clauses import CLAUSES, UNTESTABLE, VERSIONS, Key
+from conformance.report import FOLDERS, ROOT, read_results, tests_by_clause
+
+TESTED_SHARE = 0.95
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory: pytest.TempPathFactory) -> set[Key]:
+    """The clauses that some test names, from a collection of its own so that a partial run sees them all."""
+    folder = tmp_path_factory.mktemp("collected")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *FOLDERS],
+        cwd=ROOT,
+        env={**environment, "CONFORMANCE_RESULTS": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"collecting {FOLDERS} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    return set(tests_by_clause(read_results(Path(folder))))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_clause_has_a_test_or_a_reason(version: str, tested: set[Key]) -> None:
+    missing = [c.id for c in CLAUSES if c.version == version and c.key not in tested and c.key not in UNTESTABLE]
+    assert missing == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nearly_all_clauses_are_tested(version: str, tested: set[Key]) -> None:
+    own = [clause for clause in CLAUSES if clause.version == version]
+    share = sum(clause.key in tested for clause in own) / len(own)
+    assert share >= TESTED_SHARE, f"expected at least {TESTED_SHARE:.0%} of {version} tested, got {share:.1%}"
+
+
+def test_a_clause_with_a_test_is_not_called_untestable(tested: set[Key]) -> None:
+    assert tested & set(UNTESTABLE) == set()
+
+
+def test_reasons_belong_to_known_clauses() -> None:
+    assert set(UNTESTABLE) - {clause.key for clause in CLAUSES} == set()
+
+
+def test_clause_ids_are_unique() -> None:
+    assert len({clause.key for clause in CLAUSES}) == len(CLAUSES)
