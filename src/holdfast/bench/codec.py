@@ -200,6 +200,7 @@ class Intake:
         self.subscribed = 0  # SUBACK and UNSUBACK packets
         self.pongs = 0
         self.connected = -1  # the CONNACK's reason code once there is one
+        self.receive_maximum = 65535  # what the CONNACK of MQTT 5 allows the publisher
         self.disconnected = -1  # the DISCONNECT's reason code once there is one
         self._tail = b""
 
@@ -281,5 +282,30 @@ class Intake:
             self.pongs += 1
         elif kind == 2:
             self.connected = data[body + 1]
+            if self.version == V5 and stop - body > 2:
+                self.receive_maximum = _receive_maximum(data, body + 2, stop)
         elif kind == 14:
             self.disconnected = data[body] if stop > body else 0
+
+
+def _receive_maximum(data: bytes, position: int, stop: int) -> int:
+    """The Receive Maximum among the properties of a CONNACK, 65535 without one."""
+    while data[position] > 127:
+        position += 1
+    position += 1
+    while position < stop:
+        identifier = data[position]
+        position += 1
+        if identifier == 0x21:
+            return data[position] << 8 | data[position + 1]
+        if identifier in (0x24, 0x25, 0x28, 0x29, 0x2A):
+            position += 1
+        elif identifier in (0x22, 0x13):
+            position += 2
+        elif identifier in (0x11, 0x27):
+            position += 4
+        else:
+            position += 2 + (data[position] << 8 | data[position + 1])
+            if identifier == 0x26:  # a user property is two strings
+                position += 2 + (data[position] << 8 | data[position + 1])
+    return 65535

@@ -18,7 +18,7 @@ class Outflow:
     def __init__(self, link: Link, frame: PublishFrame, inflight: int, limit: int) -> None:
         self.link = link
         self.frame = frame
-        self.inflight = inflight
+        self.inflight = min(inflight, link.intake.receive_maximum)  # [5: MQTT-3.3.4-7]
         self.limit = limit or NO_LIMIT  # messages
         self.sent_bytes = 0
         self.owed = bytearray()  # PUBREL packets: they go out between frames, never inside one

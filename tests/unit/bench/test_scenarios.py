@@ -1,0 +1,159 @@
+"""The scenarios against a real broker, and against one that loses messages."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from broker_process import BrokerProcess, Unique
+from holdfast.bench.link import LinkError
+from holdfast.bench.plan import Plan
+from holdfast.bench.retained import matches
+from holdfast.bench.scenarios import Extras, run_scenario
+from holdfast.errors import UsageError
+from wire_packets import puback
+
+
+def plan(broker: BrokerProcess, unique: Unique, **fields: object) -> Plan:
+    given: dict[str, object] = {"topic": f"{unique}/%i", "duration_s": 0.3, "warmup_s": 0.1, "prefix": str(unique)}
+    return Plan(port=broker.port, **(given | fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", [4, 5], ids=["v311", "v5"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_pair_counts_every_message_once(broker: BrokerProcess, unique: Unique, version: int, qos: int) -> None:
+    load = plan(broker, unique, version=version, qos=qos, count=1001, inflight=20)
+    result = run_scenario("pair", load, 2, Extras())
+    assert (result.sent, result.received, result.lost, result.problems) == (1001, 1001, 0, [])
+    assert result.acknowledged == (1001 if qos else 0)
+
+
+def test_pair_runs_for_its_duration_and_drains(broker: BrokerProcess, unique: Unique) -> None:
+    result = run_scenario("pair", plan(broker, unique, qos=1), 1, Extras())
+    assert result.problems == []
+    assert result.received == result.acknowledged > 0
+    assert result.received_per_s > 0
+    assert 0.25 < result.seconds < 2.0
+
+
+def test_fanout_expects_one_copy_for_each_subscriber(broker: BrokerProcess, unique: Unique) -> None:
+    result = run_scenario("fanout", plan(broker, unique, topic=f"{unique}/all", qos=1, count=50), 4, Extras())
+    assert (result.sent, result.expected, result.received) == (50, 200, 200)
+
+
+def test_latency_has_percentiles_in_order(broker: BrokerProcess, unique: Unique) -> None:
+    result = run_scenario("latency", plan(broker, unique, rate=500), 1, Extras())
+    assert result.problems == []
+    assert result.latency is not None
+    assert 0 < result.latency.p50_ms <= result.latency.p99_ms <= result.latency.p999_ms <= result.latency.max_ms
+
+
+def test_paced_load_keeps_to_its_rate(broker: BrokerProcess, unique: Unique) -> None:
+    result = run_scenario("pair", plan(broker, unique, rate=200, stamped=True, duration_s=1.0), 2, Extras())
+    assert 150 < result.sent_per_s < 250
+
+
+def test_sub_alone_that_hears_nothing_is_a_problem(broker: BrokerProcess, unique: Unique) -> None:
+    result = run_scenario("sub", plan(broker, unique, topic=f"{unique}/#"), 1, Extras())
+    assert result.problems == ["nothing was received"]
+
+
+def test_conn_holds_connections_that_still_answer(broker: BrokerProcess, unique: Unique) -> None:
+    result = run_scenario("conn", plan(broker, unique, duration_s=0.1), 150, Extras(pid=broker.pid))
+    assert (result.figures["connections"], result.figures["alive"], result.problems) == (150, 150, [])
+    assert "bytes_per_connection" in result.figures
+
+
+def test_retained_snapshot_is_complete_and_cleared_afterwards(broker: BrokerProcess, unique: Unique) -> None:
+    load = plan(broker, unique, topic=f"{unique}/%i/v", count=3000)
+    result = run_scenario("retained", load, 1, Extras(topic_filter=f"{unique}/#"))
+    assert (result.expected, result.received, result.problems) == (3000, 3000, [])
+    assert result.figures["exact_ms"] > 0
+    reader = broker.client(4)
+    reader.connect(unique.client("reader"))
+    reader.subscribe(f"{unique}/#")
+    assert reader.barrier() == []
+    reader.cut()
+
+
+@pytest.fixture
+def losing_peer() -> Iterator[int]:
+    """Speaks just enough MQTT to accept clients and acknowledge publishes, and delivers none of them."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve(peer: socket.socket) -> None:
+        with peer:
+            while data := peer.recv(65536):
+                kind = data[0] >> 4
+                if kind == 1:
+                    peer.sendall(b"\x20\x02\x00\x00")
+                elif kind == 8:
+                    peer.sendall(b"\x90\x03" + data[2:4] + b"\x01")
+                elif kind == 3:
+                    peer.sendall(b"".join(puback(i) for i in range(1, data.count(b"lost/") + 1)))
+
+    def accept() -> None:
+        while True:
+            try:
+                peer, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(peer,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield listener.getsockname()[1]
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+
+
+def test_losses_at_qos_1_are_a_problem(losing_peer: int) -> None:
+    load = Plan(port=losing_peer, topic="lost/%i", qos=1, count=10, drain_s=0.2)
+    result = run_scenario("pair", load, 1, Extras())
+    assert (result.acknowledged, result.received, result.lost) == (10, 0, 10)
+    assert result.problems == ["nothing was received", "10 messages were lost at QoS 1"]
+
+
+def test_unreachable_broker_is_one_clear_error(unique: Unique) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(LinkError, match=f"could not connect to 127.0.0.1:{port}: Connection refused"):
+        run_scenario("pair", Plan(port=port), 1, Extras())
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"stamped": True, "size": 7}, "expected at least 8"),
+        ({"inflight": 0}, "inflight is 0"),
+        ({"qos": 3}, "qos is 3"),
+        ({"version": 3}, "protocol level is 3"),
+    ],
+)
+def test_impossible_plans_are_refused(fields: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Plan(**fields)  # type: ignore[arg-type]
+
+
+def test_fanout_refuses_a_topic_of_its_own_for_each_client() -> None:
+    with pytest.raises(UsageError, match="expected no %i"):
+        run_scenario("fanout", Plan(topic="a/%i"), 2, Extras())
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "topic", "expected"),
+    [
+        ("#", "a/b", True),
+        ("a/#", "a", True),
+        ("a/#", "a/b/c", True),
+        ("a/+", "a/b", True),
+        ("a/+", "a/b/c", False),
+        ("a/+", "a", False),
+        ("a/b", "a/b", True),
+        ("a/b", "a/c", False),
+        ("+/+/line/3/#", "x/y/line/3/d", True),
+        ("+/+/line/3/#", "x/y/line/4/d", False),
+    ],
+)
+def test_expected_snapshot_follows_the_matching_rules(topic_filter: str, topic: str, expected: bool) -> None:
+    assert matches(topic_filter.split("/"), topic.split("/")) is expected
