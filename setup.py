@@ -1,17 +1,25 @@
 """Builds the hot set with mypyc; everything else about the package stands in pyproject.toml.
 
-The hot set is the per-packet code: `protocol/`, `broker/` and `journal/record.py`. It is compiled as one group,
-because calls between compilation units are slow. Without a C compiler, or with HOLDFAST_PURE=1, nothing is compiled
-and the same code runs interpreted.
+The hot set is the per-packet code. It is compiled as one group, because calls between compilation units are slow.
+Without a C compiler or Python's headers, or with HOLDFAST_PURE=1, nothing is compiled and the same code runs
+interpreted.
 """
 
+import hashlib
 import os
 import shutil
+import sys
+import sysconfig
 from pathlib import Path
+from typing import Any
 
-from setuptools import setup
-
-HOT = ["src/holdfast/errors.py", "src/holdfast/protocol", "src/holdfast/broker", "src/holdfast/journal/record.py", "src/holdfast/bench/codec.py"]
+HOT = [
+    "src/holdfast/errors.py",
+    "src/holdfast/protocol",
+    "src/holdfast/broker",
+    "src/holdfast/journal/record.py",
+    "src/holdfast/bench/codec.py",
+]
 
 
 def hot_files() -> list[str]:
@@ -25,16 +33,37 @@ def hot_files() -> list[str]:
     return files
 
 
-def extensions() -> list[object]:
+def digest() -> str:
+    """Names what a compiled build is made from, so that one made from something else can be told to be stale."""
+    total = hashlib.sha256(f"{sys.version} {sysconfig.get_platform()} {os.environ.get('CFLAGS', '')}".encode())
+    for name in ["setup.py", "pyproject.toml", *hot_files()]:
+        total.update(name.encode() + b"\0" + hashlib.sha256(Path(name).read_bytes()).digest())
+    return total.hexdigest()[:16]
+
+
+def why_interpreted() -> str:
+    """What keeps this machine from compiling; empty when nothing does."""
     if os.environ.get("HOLDFAST_PURE") == "1":
-        return []
+        return "HOLDFAST_PURE=1 is set"
     compiler = os.environ.get("CC", "cc").split()[0]
     if shutil.which(compiler) is None:
-        print(f"holdfast: no C compiler ({compiler}) found, installing the interpreted build")
+        return f"no C compiler ({compiler}) found"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "Python's C headers are not installed (Debian: python3-dev)"
+    return ""
+
+
+def extensions() -> list[Any]:
+    reason = why_interpreted()
+    if reason:
+        print(f"holdfast: {reason}: installing the interpreted build")
         return []
     from mypyc.build import mypycify
 
-    return mypycify(["--config-file=pyproject.toml", *hot_files()], opt_level="3", group_name="holdfast")
+    return list(mypycify(["--config-file=pyproject.toml", *hot_files()], opt_level="3", group_name="holdfast"))
 
 
-setup(ext_modules=extensions())
+if __name__ == "__main__":
+    from setuptools import setup
+
+    setup(ext_modules=extensions())

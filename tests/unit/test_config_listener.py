@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,8 @@ def test_every_scheme_takes_host_and_port(scheme: str) -> None:
     ],
 )
 def test_a_wrong_url_is_refused_with_what_was_expected(url: str, complaint: str) -> None:
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises(ValueError, match=re.escape(complaint)):
         parse_listener(url)
-    assert complaint in str(raised.value)
 
 
 def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
@@ -56,8 +56,9 @@ def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
         ("localhost", True),
         ("0.0.0.0", False),
         ("[::]", False),
-    ]
-    + [("192.168.1.5", False), ("broker.example.org", False)],
+        ("192.168.1.5", False),
+        ("broker.example.org", False),
+    ],
 )
 def test_loopback_is_what_only_this_machine_can_reach(host: str, expected: bool) -> None:
     assert parse_listener(f"tcp://{host}:1883").is_loopback is expected
