@@ -1,0 +1,154 @@
+"""Matrix section I: which stored topics a filter finds."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from broker_process import BrokerProcess, Unique
+from stage import BOTH, Copy, Stage
+from wire import Closed, publish
+
+TREE = ("a", "a/b", "a/b/c", "/a", "a/")
+
+
+@BOTH
+@pytest.mark.matrix("I1")
+@pytest.mark.clause("3.1.1", "MQTT-4.7.1-2", "MQTT-4.7.1-3")
+@pytest.mark.clause("5.0", "MQTT-4.7.1-1", "MQTT-4.7.1-2")
+@pytest.mark.parametrize(
+    ("topic_filter", "found"),
+    [
+        ("a/#", {"a", "a/b", "a/b/c", "a/"}),
+        ("a/+", {"a/b", "a/"}),
+        ("+", {"a"}),
+        ("+/+", {"a/b", "/a", "a/"}),
+        ("#", set(TREE)),
+        ("a/b/#", {"a/b", "a/b/c"}),
+        ("+/b/#", {"a/b", "a/b/c"}),
+        ("a/+/c", {"a/b/c"}),
+        ("a/+/#", {"a/b", "a/b/c", "a/"}),
+        ("/+", {"/a"}),
+        ("/#", {"/a"}),
+        ("a", {"a"}),
+        ("b/#", set()),
+        ("a/b/c/d", set()),
+        ("a/b/c/#", {"a/b/c"}),
+        ("a/b/+/+", set()),
+    ],
+)
+def test_filter_finds_exactly_its_topics(stage: Stage, version: int, topic_filter: str, found: set[str]) -> None:
+    publisher, subscriber = stage.client(version), stage.client(version)
+    for topic in TREE:
+        publisher.publish(topic, topic, retain=True)
+    subscriber.subscribe(topic_filter)
+    subscriber.receives(*(Copy(topic, topic, retain=True) for topic in found))
+
+
+@BOTH
+@pytest.mark.matrix("I2")
+@pytest.mark.clause("3.1.1", "MQTT-4.7.2-1")
+@pytest.mark.clause("5.0", "MQTT-4.7.2-1")
+def test_filters_that_begin_with_a_wildcard_skip_dollar_topics(
+    broker: BrokerProcess, unique: Unique, version: int
+) -> None:
+    stage = Stage(broker, unique, prefix="")
+    hidden, plain = f"${unique}/1", f"{unique}/1"
+    publisher = stage.client(version)
+    for topic in (hidden, plain):
+        publisher.publish(topic, "1", retain=True)
+    expected = {
+        "#": {plain},
+        "+/1": {plain},
+        "+/#": {plain},
+        f"${unique}/#": {hidden},
+        f"${unique}/+": {hidden},
+        hidden: {hidden},
+    }
+    found = {}
+    for topic_filter in expected:
+        subscriber = stage.client(version)
+        subscriber.subscribe(topic_filter)
+        found[topic_filter] = {copy.topic for copy in subscriber.rest() if str(unique) in copy.topic}
+    stage.close()
+    assert found == expected
+
+
+@BOTH
+@pytest.mark.matrix("I3")
+@pytest.mark.clause("3.1.1", "MQTT-4.7.3-4")
+@pytest.mark.clause("5.0", "MQTT-4.7.3-4")
+def test_topics_are_compared_byte_by_byte(stage: Stage, version: int) -> None:
+    publisher, subscriber = stage.client(version), stage.client(version)
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    publisher.publish(composed, "1", retain=True)
+    publisher.publish("a", "1", retain=True)
+    for other in (decomposed, "A", "CAF\u00c9", "a ", " a"):
+        subscriber.subscribe(other)
+    subscriber.receives()
+    subscriber.subscribe(composed)
+    subscriber.receives(Copy(composed, "1", retain=True))
+
+
+@BOTH
+@pytest.mark.matrix("I4")
+@pytest.mark.clause("3.1.1", "MQTT-3.3.2-2")
+@pytest.mark.clause("5.0", "MQTT-3.3.2-2")
+@pytest.mark.parametrize("topic", ["a/+", "a/#", "+", "a+b", "#"])
+def test_publish_to_a_topic_with_a_wildcard_is_refused_and_stores_nothing(
+    stage: Stage, version: int, topic: str
+) -> None:
+    publisher = stage.client(version)
+    publisher.wire.send(publish(publisher.full(topic), "1", retain=True, version=version))
+    if version == 5:
+        packet = publisher.wire.drain_until_closed()
+        assert [p.reason for p in packet if hasattr(p, "reason")] in ([0x90], [0x82], [0x81], [])
+    else:
+        publisher.wire.expect_closed()
+    assert stage.stored(version) == {}
+
+
+@BOTH
+@pytest.mark.matrix("I5")
+@pytest.mark.clause("3.1.1", "MQTT-4.7.3-3")
+@pytest.mark.clause("5.0", "MQTT-4.7.3-3")
+def test_longest_topic_is_kept_and_found(stage: Stage, version: int) -> None:
+    publisher, subscriber = stage.client(version), stage.client(version)
+    longest = "x" * (65535 - len(publisher.full("")))
+    assert len(publisher.full(longest)) == 65535
+    publisher.publish(longest, "1", qos=1, retain=True)
+    subscriber.subscribe("+")
+    subscriber.receives(Copy(longest, "1", retain=True))
+    subscriber.subscribe(longest)
+    subscriber.receives(Copy(longest, "1", retain=True))
+
+
+@BOTH
+@pytest.mark.matrix("I5")
+@pytest.mark.clause("3.1.1", "MQTT-4.7.3-1", "MQTT-4.7.3-2")
+@pytest.mark.clause("5.0", "MQTT-4.7.3-1", "MQTT-4.7.3-2")
+@pytest.mark.parametrize("topic", ["", "a\x00b"], ids=["empty", "with U+0000"])
+def test_empty_topic_and_null_character_are_refused(stage: Stage, version: int, topic: str) -> None:
+    publisher = stage.client(version)
+    publisher.wire.send(publish(topic, "1", retain=True, version=version))
+    with pytest.raises(Closed):
+        publisher.wire.ping()
+
+
+@BOTH
+@pytest.mark.matrix("I6")
+def test_system_values_are_retained_and_seen_only_by_name(staged: Callable[..., Stage], version: int) -> None:
+    stage = staged(sys__interval=1)
+    deadline = time.monotonic() + 5
+    copies: list[Copy] = []
+    while not copies and time.monotonic() < deadline:
+        named = stage.client(version)
+        named.subscribe("$SYS/broker/#")
+        copies = named.rest()
+    assert copies
+    assert {copy.topic.split("/")[0] for copy in copies} == {"$SYS"}
+    assert any(copy.retain for copy in copies)
+    wild = Stage(stage.broker, stage.unique, prefix="").client(version, "wild")
+    wild.subscribe("#", "+/broker/#")
+    assert wild.take(1, 1.2) == []
+    wild.cut()
