@@ -1,0 +1,30 @@
+"""What the broker counts. Plain numbers that only grow, read by `$SYS` and metrics."""
+
+from typing import final
+
+
+@final
+class Counters:
+    def __init__(self) -> None:
+        self.messages_received = [0, 0, 0]  # by QoS
+        self.messages_sent = [0, 0, 0]
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.packets_received = 0
+        self.connections_opened = 0
+        self.connects_refused = 0
+        self.connected_now = 0
+        self.connected_most = 0
+        self.sessions_taken_over = 0
+        self.sessions_expired = 0
+        self.protocol_errors = 0
+        self.publishes_refused = 0
+        self.dropped_slow = 0  # QoS 0 for a reader that does not keep up
+        self.dropped_queue_full = 0
+        self.dropped_expired = 0
+        self.dropped_too_large = 0
+        self.dropped_no_member = 0
+        self.snapshots_begun = 0
+        self.snapshots_ended = 0
+        self.snapshot_messages = 0
+        self.wills_published = 0

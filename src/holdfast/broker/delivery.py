@@ -1,0 +1,254 @@
+"""Getting messages to sessions: the window, the queue behind it, and the acknowledgements that move both."""
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.broker.connection import Connection
+from holdfast.broker.message import Message
+from holdfast.broker.outbound import U16, write, write_publish
+from holdfast.broker.route import Route
+from holdfast.broker.session import AWAITING_ACK, AWAITING_COMPLETE, Delivery, Session
+from holdfast.broker.subscription import SharedGroup
+from holdfast.protocol.mqtt.reasons import PACKET_ID_NOT_FOUND
+
+if TYPE_CHECKING:
+    from holdfast.broker.core import Broker
+
+PUBREL: Final = b"\x62\x02"
+PUBREL_NOT_FOUND: Final = b"\x62\x03"
+REASON_NOT_FOUND: Final = bytes((PACKET_ID_NOT_FOUND,))
+
+
+def deliver(broker: "Broker", message: Message, route: Route, sender: Session | None) -> int:
+    """Give a message to everyone on its route; how many there were."""
+    count = 0
+    for receiver in route.receivers:
+        session = receiver.session
+        if receiver.no_local and session is sender:  # [5: MQTT-3.8.3-3]
+            own = receiver.own
+            if own is None:
+                continue
+            receiver = own
+        count += 1
+        send(
+            broker,
+            session,
+            message,
+            min(message.qos, receiver.qos),
+            message.retain and receiver.retain_as_published,
+            receiver.identifiers,
+            None,
+        )
+    for group in route.groups:
+        if share(broker, message, group):
+            count += 1
+    return count
+
+
+def share(broker: "Broker", message: Message, group: SharedGroup) -> bool:
+    """Give a message to one member of a group; False when there is none to take it."""
+    member = group.choose(message.qos)
+    if member is None:
+        broker.counters.dropped_no_member += 1
+        return False
+    send(
+        broker,
+        member.session,
+        message,
+        min(message.qos, member.qos),
+        message.retain and member.retain_as_published,
+        [member.identifier] if member.identifier else None,
+        group,
+    )
+    return True
+
+
+def send(
+    broker: "Broker",
+    session: Session,
+    message: Message,
+    qos: int,
+    retain: bool,
+    identifiers: list[int] | None,
+    group: SharedGroup | None,
+) -> None:
+    connection = session.connection
+    if qos == 0:
+        if connection is None:
+            return
+        if connection.outbox_bytes >= connection.outbox_limit:
+            broker.counters.dropped_slow += 1
+            if session.snapshots:
+                broker.missed_live(session, message)
+            return
+        if session.snapshots:
+            broker.before_live(session, message)
+        if write_publish(connection, message, 0, retain, False, 0, identifiers, broker.now_ms):
+            broker.count_sent(connection, 0)
+        else:
+            broker.counters.dropped_too_large += 1
+        return
+    if session.snapshots:
+        broker.before_live(session, message)
+    delivery = Delivery(message, qos, retain, identifiers, group)
+    if (
+        connection is not None
+        and len(session.inflight) < session.window
+        and not session.queue
+        and connection.outbox_bytes < connection.outbox_limit
+    ):
+        transmit(broker, session, connection, delivery)
+    else:
+        enqueue(broker, session, delivery)
+
+
+def transmit(broker: "Broker", session: Session, connection: Connection, delivery: Delivery) -> bool:
+    """First sending of a QoS 1 or 2 message. One too large for the client counts as sent [5: MQTT-3.1.2-25]."""
+    packet_id = session.take_packet_id()
+    if not write_publish(
+        connection,
+        delivery.message,
+        delivery.qos,
+        delivery.retain,
+        False,
+        packet_id,
+        delivery.identifiers,
+        broker.now_ms,
+        delivery.retain and connection.wants_meta,
+    ):
+        broker.counters.dropped_too_large += 1
+        return False
+    session.inflight[packet_id] = delivery
+    broker.count_sent(connection, delivery.qos)
+    return True
+
+
+def enqueue(broker: "Broker", session: Session, delivery: Delivery, uncounted: bool = False) -> None:
+    """Keep a message until the window opens or the client returns. The newest is dropped when there is no room."""
+    settings = broker.settings
+    size = delivery.message.size()
+    if not uncounted and (
+        len(session.queue) >= settings.max_queued_messages or session.queued_bytes + size > settings.max_queued_bytes
+    ):
+        broker.counters.dropped_queue_full += 1
+        if session.snapshots:
+            broker.missed_live(session, delivery.message)
+        return
+    session.queue.append(delivery)
+    session.queued_bytes += size
+
+
+def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
+    """Send what waits, as far as window and socket allow."""
+    connection = session.connection
+    if connection is None:
+        return
+    queue = session.queue
+    while (
+        queue
+        and most > 0
+        and len(session.inflight) < session.window
+        and connection.outbox_bytes < connection.outbox_limit
+    ):
+        delivery = queue.popleft()
+        session.queued_bytes -= delivery.message.size()
+        if delivery.message.expired(broker.now_ms):  # [5: MQTT-3.3.2-5]
+            broker.counters.dropped_expired += 1
+            continue
+        most -= 1
+        transmit(broker, session, connection, delivery)
+
+
+def refill(broker: "Broker", session: Session) -> None:
+    """The window has opened. Queue and snapshots take turns, so that neither starves the other."""
+    if session.snapshots:
+        session.snapshot_turn = not session.snapshot_turn
+        if not session.snapshot_turn and session.queue:
+            pump(broker, session, 1)
+            return
+        for snapshot in session.snapshots:
+            broker.wake(snapshot)
+    elif session.queue:
+        pump(broker, session)
+
+
+def on_puback(broker: "Broker", session: Session, packet_id: int) -> None:
+    delivery = session.inflight.get(packet_id)
+    if delivery is not None and delivery.qos == 1:
+        del session.inflight[packet_id]
+        if session.queue or session.snapshots:
+            refill(broker, session)
+
+
+def on_pubrec(broker: "Broker", session: Session, connection: Connection, packet_id: int, reason: int) -> None:
+    delivery = session.inflight.get(packet_id)
+    if delivery is None or delivery.qos != 2:
+        if connection.is_v5:
+            write(connection, PUBREL_NOT_FOUND + U16[packet_id] + REASON_NOT_FOUND)
+        else:
+            write(connection, PUBREL + U16[packet_id])
+        broker.touch(connection)
+        return
+    if reason >= 0x80:  # the client refused it: that ends the exchange [5: MQTT-4.4.0-2]
+        del session.inflight[packet_id]
+        refill(broker, session)
+        return
+    delivery.stage = AWAITING_COMPLETE
+    write(connection, PUBREL + U16[packet_id])
+    broker.touch(connection)
+
+
+def on_pubcomp(broker: "Broker", session: Session, packet_id: int) -> None:
+    delivery = session.inflight.get(packet_id)
+    if delivery is not None and delivery.stage == AWAITING_COMPLETE:
+        del session.inflight[packet_id]
+        refill(broker, session)
+
+
+def resend(broker: "Broker", session: Session, connection: Connection) -> None:
+    """A session is resumed: what was under way goes again, in order, with its packet id [MQTT-4.4.0-1]."""
+    for packet_id, delivery in list(session.inflight.items()):
+        if delivery.stage == AWAITING_COMPLETE:
+            write(connection, PUBREL + U16[packet_id])
+            continue
+        if not write_publish(
+            connection,
+            delivery.message,
+            delivery.qos,
+            delivery.retain,
+            True,
+            packet_id,
+            delivery.identifiers,
+            broker.now_ms,
+            delivery.retain and connection.wants_meta,
+        ):
+            del session.inflight[packet_id]
+            broker.counters.dropped_too_large += 1
+    broker.touch(connection)
+
+
+def redistribute(broker: "Broker", session: Session, group: SharedGroup | None) -> None:
+    """A member leaves: what waits for it goes to the others. With no group named, everything shared does.
+
+    QoS 2 messages that are under way stay lost with the session [5: MQTT-4.8.2-5]; QoS 1 may go to another.
+    """
+    waiting: list[Delivery] = []
+    if group is None:
+        for packet_id, delivery in list(session.inflight.items()):
+            if delivery.group is not None and delivery.qos == 1 and delivery.stage == AWAITING_ACK:
+                waiting.append(delivery)
+                del session.inflight[packet_id]
+    kept: list[Delivery] = []
+    for delivery in session.queue:
+        if delivery.group is not None and (group is None or delivery.group is group):
+            waiting.append(delivery)
+            session.queued_bytes -= delivery.message.size()
+        else:
+            kept.append(delivery)
+    if waiting:
+        session.queue.clear()
+        session.queue.extend(kept)
+    for delivery in waiting:
+        to = delivery.group
+        assert to is not None
+        if to.members and not delivery.message.expired(broker.now_ms):
+            share(broker, delivery.message, to)

@@ -1,0 +1,220 @@
+"""CONNECT: who is it, may they, which session is theirs, and what do we promise each other."""
+
+from typing import TYPE_CHECKING
+
+from holdfast.broker.connection import Connection
+from holdfast.broker.delivery import pump, resend
+from holdfast.broker.lifecycle import close, disconnect, end_session
+from holdfast.broker.message import Publisher
+from holdfast.broker.outbound import write
+from holdfast.broker.publishing import check_publish
+from holdfast.broker.session import FOREVER, PendingWill, Session
+from holdfast.broker.timers import KEEP_ALIVE, Timer
+from holdfast.broker.topics import check_topic
+from holdfast.errors import ProtocolError
+from holdfast.protocol.mqtt.connection import AUTHENTICATING, CONNECTED
+from holdfast.protocol.mqtt.encode import encode_connack
+from holdfast.protocol.mqtt.packets import V5, V31, V311, Auth, ConnAck, Connect, Will
+from holdfast.protocol.mqtt.properties import Properties
+from holdfast.protocol.mqtt.reasons import (
+    BAD_AUTHENTICATION_METHOD,
+    CLIENT_ID_NOT_VALID,
+    CONNECTION_RATE_EXCEEDED,
+    NOT_AUTHORIZED,
+    QOS_NOT_SUPPORTED,
+    RETAIN_NOT_SUPPORTED,
+    SERVER_BUSY,
+    SESSION_TAKEN_OVER,
+    SUCCESS,
+    return_code_311,
+)
+
+if TYPE_CHECKING:
+    from holdfast.broker.core import Broker
+
+PROTOCOL_NAMES = {V31: "3.1", V311: "3.1.1", V5: "5.0"}
+
+
+def on_connect(broker: "Broker", connection: Connection, packet: Connect) -> None:
+    connection.agree(packet)
+    reason = objection(broker, packet)
+    if reason != SUCCESS:
+        refuse(broker, connection, reason)
+        return
+    if broker.authenticator is None:
+        welcome(broker, connection, packet, packet.username or "")
+        return
+    connection.state = AUTHENTICATING
+    connection.connect = packet
+    broker.begin_authentication(connection, packet)
+
+
+def on_auth(broker: "Broker", connection: Connection, packet: Auth) -> None:
+    # No method was agreed on in CONNECT, so AUTH has no place here [5: MQTT-4.12.0-7].
+    raise ProtocolError(f"AUTH with reason 0x{packet.reason:02X} came without an authentication method in CONNECT")
+
+
+def on_authenticated(broker: "Broker", connection: Connection, reason: int, username: str) -> None:
+    """The answer of the authenticator. Nothing the client sent behind CONNECT has been looked at yet."""
+    packet = connection.connect
+    connection.connect = None
+    assert packet is not None
+    if reason != SUCCESS:
+        refuse(broker, connection, reason)
+    else:
+        welcome(broker, connection, packet, username)
+
+
+def objection(broker: "Broker", packet: Connect) -> int:
+    """Why this CONNECT cannot be accepted whoever sends it; SUCCESS when it can."""
+    settings = broker.settings
+    properties = packet.properties
+    if properties is not None and properties.auth_method is not None:  # [5: MQTT-4.12.0-1]
+        return BAD_AUTHENTICATION_METHOD
+    if not packet.client_id:
+        if packet.version == V31 or (packet.version == V311 and not packet.clean_start):  # [3.1.1: MQTT-3.1.3-8]
+            return CLIENT_ID_NOT_VALID
+    elif len(packet.client_id.encode()) > settings.max_client_id_length:
+        return CLIENT_ID_NOT_VALID
+    if 0 < settings.max_connections <= broker.counters.connected_now and packet.client_id not in broker.sessions:
+        return SERVER_BUSY
+    if settings.connect_rate > 0 and not broker.connect_in_rate():
+        return CONNECTION_RATE_EXCEEDED
+    will = packet.will
+    if will is not None:
+        check_topic(will.topic, settings.max_topic_levels)
+        if packet.version == V5:
+            if will.qos > settings.max_qos:  # [5: MQTT-3.2.2-12]
+                return QOS_NOT_SUPPORTED
+            if will.retain and not settings.retain_available:  # [5: MQTT-3.2.2-13]
+                return RETAIN_NOT_SUPPORTED
+    return SUCCESS
+
+
+def refuse(broker: "Broker", connection: Connection, reason: int) -> None:
+    """CONNACK with the reason, as far as the version has one, then close [3.1.1: MQTT-3.2.2-5] [5: MQTT-3.2.2-7]."""
+    broker.counters.connects_refused += 1
+    if connection.is_v5:
+        write(connection, encode_connack(ConnAck(False, reason), connection.version))
+    else:
+        code = return_code_311(reason)
+        if code >= 0:
+            write(connection, encode_connack(ConnAck(False, code), connection.version))
+    broker.touch(connection)
+    close(broker, connection, f"connect refused with reason 0x{reason:02X}")
+
+
+def welcome(broker: "Broker", connection: Connection, packet: Connect, username: str) -> None:
+    """The client is who it says: give it its session and tell it what it gets."""
+    assigned = not packet.client_id
+    client_id = broker.new_client_id() if assigned else packet.client_id
+    connection.client_id = client_id
+    connection.username = username
+    will = packet.will
+    if will is not None and will.topic.startswith(b"$"):
+        if will.topic.startswith(b"$SYS/") or will.topic.startswith(b"$holdfast/"):
+            refuse(broker, connection, NOT_AUTHORIZED)
+            return
+    if will is not None and broker.access is not None:
+        if not check_publish(broker, username, client_id, will.topic, will.retain):
+            refuse(broker, connection, NOT_AUTHORIZED)
+            return
+    old = broker.sessions.get(client_id)
+    if old is not None and old.owner != username:
+        refuse(broker, connection, CLIENT_ID_NOT_VALID)  # a session belongs to the user that made it
+        return
+    if old is not None:
+        take_over(broker, old)
+        if not packet.clean_start and not old.ended:
+            old.will = None  # back before its delay ran out [5: MQTT-3.1.3-9]
+    # Ending an old session sends its will, which must not reach the new one: look again.
+    if packet.clean_start and old is not None:
+        end_session(broker, old)
+    session = broker.sessions.get(client_id)
+    present = session is not None
+    if session is None:
+        session = Session(client_id, username, broker.now_ms)
+        broker.sessions[client_id] = session
+    attach(broker, connection, session, packet)
+    write(connection, connack(broker, connection, session, packet, present, assigned))
+    broker.touch(connection)
+    resend(broker, session, connection)
+    pump(broker, session)
+
+
+def take_over(broker: "Broker", session: Session) -> None:
+    """A second connection for the same client id: the first one goes [3.1.1: MQTT-3.1.4-2] [5: MQTT-3.1.4-3]."""
+    connection = session.connection
+    if connection is not None:
+        broker.counters.sessions_taken_over += 1
+        disconnect(broker, connection, SESSION_TAKEN_OVER, "session taken over by another connection")
+
+
+def attach(broker: "Broker", connection: Connection, session: Session, packet: Connect) -> None:
+    settings = broker.settings
+    properties = packet.properties
+    connection.state = CONNECTED
+    connection.session = session
+    connection.connected_at_ms = broker.now_ms
+    connection.outbox_limit = settings.max_outbox_bytes
+    protocol = PROTOCOL_NAMES[packet.version]
+    connection.publisher = Publisher(session.client_id, connection.username, protocol)
+    session.connection = connection
+    session.protocol = protocol
+    session.expires_at_ms = 0
+    if packet.version == V5:
+        asked = properties.session_expiry if properties is not None else None
+        session.expiry_s = broker.cap_session_expiry(asked if asked is not None else 0)
+    else:
+        session.expiry_s = 0 if packet.clean_start else broker.cap_session_expiry(FOREVER)
+    receive_maximum = properties.receive_maximum if properties is not None else None
+    session.window = settings.max_inflight
+    if receive_maximum is not None and receive_maximum < session.window:
+        session.window = receive_maximum
+    will = packet.will
+    session.will = PendingWill(will, will_delay(will)) if will is not None else None
+    keep_alive = packet.keep_alive
+    if settings.keep_alive_max > 0 and (keep_alive == 0 or keep_alive > settings.keep_alive_max):
+        if packet.version == V5:
+            keep_alive = settings.keep_alive_max
+    if keep_alive > 0:
+        connection.keep_alive_ms = keep_alive * 1500  # [3.1.1: MQTT-3.1.2-24] [5: MQTT-3.1.2-22]
+        broker.timers.add(broker.now_ms + connection.keep_alive_ms, Timer(KEEP_ALIVE, connection, None))
+    broker.counters.connected_now += 1
+    broker.counters.connected_most = max(broker.counters.connected_most, broker.counters.connected_now)
+
+
+def will_delay(will: Will) -> int:
+    properties = will.properties
+    delay = properties.will_delay if properties is not None else None
+    return delay if delay is not None else 0
+
+
+def connack(
+    broker: "Broker", connection: Connection, session: Session, packet: Connect, present: bool, assigned: bool
+) -> bytes:
+    if packet.version != V5:
+        # 3.1 knows no Session Present flag.
+        return encode_connack(ConnAck(present and packet.version == V311, SUCCESS), packet.version)
+    settings = broker.settings
+    asked = packet.properties
+    answer = Properties()
+    asked_expiry = asked.session_expiry if asked is not None and asked.session_expiry is not None else 0
+    if session.expiry_s != asked_expiry:
+        answer.session_expiry = session.expiry_s
+    if settings.receive_maximum < 65535:
+        answer.receive_maximum = settings.receive_maximum
+    if settings.max_qos < 2:
+        answer.maximum_qos = settings.max_qos
+    if not settings.retain_available:
+        answer.retain_available = 0
+    answer.maximum_packet_size = settings.max_packet_size
+    if assigned:
+        answer.assigned_client_id = session.client_id
+    if settings.topic_alias_maximum > 0:
+        answer.topic_alias_maximum = settings.topic_alias_maximum
+    if connection.keep_alive_ms != packet.keep_alive * 1500:
+        answer.server_keep_alive = connection.keep_alive_ms // 1500
+    if asked is not None and asked.request_response_info == 1 and settings.response_information:
+        answer.response_info = f"{settings.response_information}/{session.client_id}"
+    return encode_connack(ConnAck(present, SUCCESS, answer), V5)

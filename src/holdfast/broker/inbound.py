@@ -1,0 +1,332 @@
+"""The way in: one socket read is one pass over all the packets it brought.
+
+QoS 0 publishes that need no change are not even looked at one by one: neighbours with the same topic are a *run*, and a
+run is forwarded as one slice of what came in. Everything else goes packet by packet.
+"""
+
+from typing import TYPE_CHECKING, final
+
+from holdfast.broker.connection import UNLIMITED, Connection
+from holdfast.broker.delivery import deliver, on_puback, on_pubcomp, on_pubrec
+from holdfast.broker.handshake import on_auth, on_connect
+from holdfast.broker.lifecycle import on_disconnect
+from holdfast.broker.message import NEVER, Message
+from holdfast.broker.outbound import publish_head, write
+from holdfast.broker.publishing import on_publish, on_pubrel
+from holdfast.broker.route import Route
+from holdfast.broker.subscribing import on_subscribe, on_unsubscribe
+from holdfast.errors import MalformedPacket, ProtocolError
+from holdfast.protocol.mqtt.connection import AUTHENTICATING, CLOSED, CONNECTED, WAITING, check_received
+from holdfast.protocol.mqtt.decode import decode
+from holdfast.protocol.mqtt.packets import (
+    PINGREQ,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    Ack,
+    Auth,
+    Connect,
+    Disconnect,
+    Subscribe,
+    Unsubscribe,
+)
+from holdfast.protocol.mqtt.reasons import PACKET_TOO_LARGE
+
+if TYPE_CHECKING:
+    from holdfast.broker.core import Broker
+
+
+@final
+class Run:
+    """Neighbouring plain QoS 0 publishes to one topic, as a stretch of the read they came in."""
+
+    def __init__(self) -> None:
+        self.route: Route | None = None
+        self.start = 0
+        self.end = 0
+        self.count = 0
+        self.largest = 0
+
+    def clear(self) -> None:
+        self.route = None
+
+
+def receive(broker: "Broker", connection: Connection, data: bytes) -> None:
+    """Handle everything one read brought; what is left of an unfinished packet waits for the next one."""
+    connection.last_seen_ms = broker.now_ms
+    broker.counters.bytes_received += len(data)
+    if connection.partial_size > 0 or connection.state == AUTHENTICATING:
+        connection.partial.append(data)
+        connection.partial_size += len(data)
+        if connection.state == AUTHENTICATING or connection.partial_size < connection.needed:
+            return
+        data = b"".join(connection.partial)
+        connection.partial.clear()
+        connection.partial_size = 0
+    position = consume(broker, connection, data)
+    if position < len(data) and connection.state != CLOSED:
+        rest = data[position:] if position > 0 else data
+        connection.partial.append(rest)
+        connection.partial_size = len(rest)
+
+
+def consume(broker: "Broker", connection: Connection, data: bytes) -> int:
+    """Handle all whole packets in `data`; returns where the unfinished one begins."""
+    run = broker.run
+    run.clear()
+    try:
+        position = walk(broker, connection, data, run)
+    except ProtocolError:
+        if run.route is not None:
+            forward(broker, connection, data, run)
+        raise
+    if run.route is not None:
+        forward(broker, connection, data, run)
+    return position
+
+
+def walk(broker: "Broker", connection: Connection, data: bytes, run: Run) -> int:
+    size = len(data)
+    position = 0
+    packets = 0
+    connection.needed = 0
+    while position + 1 < size:
+        first = data[position]
+        remaining = data[position + 1]
+        body = position + 2
+        if remaining > 127:
+            remaining &= 127
+            shift = 7
+            while True:
+                if shift > 21:
+                    raise MalformedPacket("remaining length has more than 4 bytes")
+                if body >= size:
+                    connection.needed = body - position + 1
+                    broker.counters.packets_received += packets
+                    return position
+                byte = data[body]
+                body += 1
+                remaining |= (byte & 127) << shift
+                if byte < 128:
+                    if byte == 0 and connection.is_v5:  # [5: MQTT-1.5.5-1]
+                        raise MalformedPacket("remaining length is longer than it needs to be")
+                    break
+                shift += 7
+        end = body + remaining
+        if end - position > broker.settings.max_packet_size:
+            raise ProtocolError(
+                f"packet has {end - position} bytes, expected no more than {broker.settings.max_packet_size}",
+                PACKET_TOO_LARGE,
+            )
+        if end > size:
+            if connection.state == WAITING and first != 0x10:
+                raise ProtocolError(f"first packet is of type {first >> 4}, expected CONNECT")
+            connection.needed = end - position
+            break
+        packets += 1
+        if first == 0x30 and connection.state == CONNECTED and remaining > 2:
+            topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+            if topic_end < end if connection.is_v5 else topic_end <= end:
+                if not connection.is_v5 or data[topic_end] == 0:
+                    field = data[body:topic_end]
+                    route = connection.last_route
+                    if (
+                        route is None
+                        or field != connection.last_topic
+                        or route.generation != broker.subscriptions.generation
+                    ):
+                        route = broker.route_of(connection, field)
+                    if route.plain and broker.access is None:
+                        if route is run.route:
+                            run.end = end
+                            run.count += 1
+                            if end - position > run.largest:
+                                run.largest = end - position
+                        else:
+                            if run.route is not None:
+                                forward(broker, connection, data, run)
+                            run.route = route
+                            run.start = position
+                            run.end = end
+                            run.count = 1
+                            run.largest = end - position
+                        position = end
+                        continue
+        if run.route is not None:
+            forward(broker, connection, data, run)
+            run.clear()
+        handle(broker, connection, first, data, body, end)
+        position = end
+        state = connection.state
+        if state != CONNECTED:
+            if state == CLOSED:
+                position = size
+                break
+            if state == AUTHENTICATING:
+                connection.needed = UNLIMITED
+                break
+    broker.counters.packets_received += packets
+    if connection.needed == 0 and position < size:
+        connection.needed = 2
+    return position
+
+
+def handle(broker: "Broker", connection: Connection, first: int, data: bytes, body: int, end: int) -> None:
+    """Any one packet, commonest first."""
+    kind = first >> 4
+    if connection.state == CONNECTED:
+        session = connection.session
+        assert session is not None
+        if kind == PUBLISH:
+            on_publish(broker, connection, first, data, body, end)
+            return
+        if end - body == 2 and PUBACK <= kind <= PUBCOMP:
+            # An acknowledgement without reason or properties: every one in 3.1.1, nearly every one in 5.0.
+            if first & 15 == (2 if kind == PUBREL else 0):
+                packet_id = data[body] << 8 | data[body + 1]
+                if packet_id != 0:
+                    on_ack(broker, connection, kind, packet_id, 0)
+                    return
+        elif first == PINGREQ << 4 and body == end:
+            write(connection, b"\xd0\x00")
+            broker.touch(connection)
+            return
+    check_received(connection.state, kind, connection.version)
+    packet = decode(first, data[body:end], connection.version)
+    if isinstance(packet, Connect):
+        on_connect(broker, connection, packet)
+    elif isinstance(packet, Ack):
+        on_ack(broker, connection, kind, packet.packet_id, packet.reason)
+    elif isinstance(packet, Subscribe):
+        on_subscribe(broker, connection, packet)
+    elif isinstance(packet, Unsubscribe):
+        on_unsubscribe(broker, connection, packet)
+    elif isinstance(packet, Disconnect):
+        on_disconnect(broker, connection, packet)
+    elif isinstance(packet, Auth):
+        on_auth(broker, connection, packet)
+
+
+def on_ack(broker: "Broker", connection: Connection, kind: int, packet_id: int, reason: int) -> None:
+    session = connection.session
+    assert session is not None
+    if kind == PUBACK:
+        on_puback(broker, session, packet_id)
+    elif kind == PUBREC:
+        on_pubrec(broker, session, connection, packet_id, reason)
+    elif kind == PUBREL:
+        on_pubrel(broker, connection, packet_id)
+    else:
+        on_pubcomp(broker, session, packet_id)
+
+
+def forward(broker: "Broker", connection: Connection, data: bytes, run: Run) -> None:
+    """Pass a run on to everyone on its route, as the bytes that came in wherever the receiver takes them."""
+    route = run.route
+    assert route is not None
+    count = run.count
+    first_offset = broker.offset + 1
+    broker.offset += count
+    broker.counters.messages_received[0] += count
+    size = run.end - run.start
+    chunk: bytes | None = None
+    converted: bytes | None = None
+    for receiver in route.receivers:
+        session = receiver.session
+        to = session.connection
+        if to is None:
+            continue
+        if not to.plain or session.snapshots or run.largest >= to.max_packet_size:
+            forward_singly(broker, connection, data, run, first_offset, to)
+            continue
+        if to.outbox_bytes >= to.outbox_limit:
+            broker.counters.dropped_slow += count
+            continue
+        if to.is_v5 == connection.is_v5:
+            if chunk is None:
+                chunk = data if size == len(data) else data[run.start : run.end]
+            piece = chunk
+        else:
+            if converted is None:
+                converted = convert(data, run.start, run.end, connection.is_v5)
+            piece = converted
+        to.outbox.append(piece)
+        to.outbox_bytes += len(piece)
+        broker.counters.messages_sent[0] += count
+        if not to.touched:
+            broker.touch(to)
+
+
+def convert(data: bytes, start: int, end: int, from_v5: bool) -> bytes:
+    """Plain QoS 0 publishes from the form of one version into that of the other: a property length more or less."""
+    pieces: list[bytes] = []
+    position = start
+    while position < end:
+        body = position + 1
+        remaining = 0
+        shift = 0
+        while True:
+            byte = data[body]
+            body += 1
+            remaining |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+        position = body + remaining
+        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+        if from_v5:
+            pieces.append(publish_head(0, remaining - 1))
+            pieces.append(data[body:topic_end])
+            pieces.append(data[topic_end + 1 : position])
+        else:
+            pieces.append(publish_head(0, remaining + 1))
+            pieces.append(data[body:topic_end])
+            pieces.append(b"\x00")
+            pieces.append(data[topic_end:position])
+    return b"".join(pieces)
+
+
+def forward_singly(
+    broker: "Broker", connection: Connection, data: bytes, run: Run, first_offset: int, to: Connection
+) -> None:
+    """The same run, message by message, for a receiver that needs a look at each."""
+    route = run.route
+    assert route is not None
+    session = to.session
+    if session is None:
+        return
+    only = Route(route.topic_field, route.generation, None)
+    for receiver in route.receivers:
+        if receiver.session is session:
+            only.receivers.append(receiver)
+    position = run.start
+    offset = first_offset
+    while position < run.end:
+        body = position + 1
+        remaining = 0
+        shift = 0
+        while True:
+            byte = data[body]
+            body += 1
+            remaining |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+        position = body + remaining
+        payload_start = body + len(route.topic_field) + (1 if connection.is_v5 else 0)
+        message = Message(
+            route.topic_field,
+            data[payload_start:position],
+            0,
+            False,
+            b"",
+            connection.publisher,
+            offset,
+            broker.now_ms,
+            NEVER,
+            False,
+        )
+        deliver(broker, message, only, connection.session)
+        offset += 1

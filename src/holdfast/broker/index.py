@@ -1,0 +1,282 @@
+"""The retained index: a tree of topic levels that many readers can walk while it changes.
+
+A child is a message itself as long as only one topic lies below it, and becomes a node when a second one arrives, so a
+million devices with one topic each cost one tree edge each. Every node keeps its entries in numbered slots beside the
+dictionary: a slot is a place that a cursor can point at. New entries are appended, removed ones leave a hole, and holes
+are squeezed out under the feet of the cursors that are told about it.
+
+Topics that start with `$` live under a root of their own, which wildcards in the first level never reach
+[MQTT-4.7.2-1].
+"""
+
+from typing import Final, final
+
+from holdfast.broker.message import Entry, Message
+from holdfast.broker.topics import matches
+
+SQUEEZE_HOLES: Final = 64
+
+
+@final
+class Node(Entry):
+    """Invariants: `children` and the filled `slots` hold the same entries; an entry's `slot` is its position."""
+
+    def __init__(self) -> None:
+        self.slot = 0
+        self.value: Message | None = None  # the topic that ends here
+        self.children: dict[bytes, Entry] = {}
+        self.slots: list[Entry | None] = []
+
+    def add(self, level: bytes, entry: Entry) -> None:
+        entry.slot = len(self.slots)
+        self.slots.append(entry)
+        self.children[level] = entry
+
+    def replace(self, level: bytes, old: Entry, new: Entry) -> None:
+        new.slot = old.slot
+        self.slots[old.slot] = new
+        self.children[level] = new
+
+    def drop(self, level: bytes, entry: Entry) -> None:
+        self.slots[entry.slot] = None
+        del self.children[level]
+
+    def place(self, message: Message, levels: list[bytes], depth: int) -> None:
+        """Put a message below this still empty node, which stands for its first `depth` levels."""
+        if depth == len(levels):
+            self.value = message
+        else:
+            self.add(levels[depth], message)
+
+
+@final
+class Index:
+    """Topic to message. Whoever walks it holds a `Cursor` and gives it back with `release`."""
+
+    def __init__(self) -> None:
+        self.root = Node()
+        self.dollar = Node()
+        self.cursors: list[Cursor] = []
+
+    def root_of(self, level: bytes) -> Node:
+        return self.dollar if level.startswith(b"$") else self.root
+
+    def get(self, topic: bytes) -> Message | None:
+        levels = topic.split(b"/")
+        node = self.root_of(levels[0])
+        for level in levels:
+            entry = node.children.get(level)
+            if entry is None:
+                return None
+            if isinstance(entry, Message):
+                return entry if entry.topic == topic else None
+            assert isinstance(entry, Node)
+            node = entry
+        return node.value
+
+    def put(self, message: Message) -> Message | None:
+        """Store the message and return the one it replaces."""
+        levels = message.topic.split(b"/")
+        node = self.root_of(levels[0])
+        depth = 0
+        count = len(levels)
+        while True:
+            level = levels[depth]
+            entry = node.children.get(level)
+            if entry is None:
+                node.add(level, message)
+                return None
+            depth += 1
+            if isinstance(entry, Message):
+                if entry.topic_field == message.topic_field:
+                    node.replace(level, entry, message)
+                    return entry
+                inner = Node()
+                node.replace(level, entry, inner)
+                inner.place(entry, entry.topic.split(b"/"), depth)
+                node = inner
+            else:
+                assert isinstance(entry, Node)
+                node = entry
+            if depth == count:
+                old = node.value
+                node.value = message
+                return old
+
+    def remove(self, topic: bytes) -> Message | None:
+        """Take the topic out and return its message."""
+        levels = topic.split(b"/")
+        node = self.root_of(levels[0])
+        path: list[Node] = []
+        for level in levels:
+            path.append(node)
+            entry = node.children.get(level)
+            if entry is None:
+                return None
+            if isinstance(entry, Message):
+                if entry.topic != topic:
+                    return None
+                node.drop(level, entry)
+                self.prune(path, levels)
+                return entry
+            assert isinstance(entry, Node)
+            node = entry
+        old = node.value
+        node.value = None
+        path.append(node)
+        self.prune(path, levels)
+        return old
+
+    def prune(self, path: list[Node], levels: list[bytes]) -> None:
+        """Drop nodes of the path that have become empty, from the end on."""
+        depth = len(path) - 1
+        while depth > 0:
+            node = path[depth]
+            if node.value is not None or node.children:
+                break
+            path[depth - 1].drop(levels[depth - 1], node)
+            depth -= 1
+        self.squeeze(path[depth])
+
+    def squeeze(self, node: Node) -> None:
+        holes = len(node.slots) - len(node.children)
+        if not node.children:
+            node.slots = []
+            if node.value is None:
+                node.children = {}
+            return
+        if holes < SQUEEZE_HOLES or holes * 2 < len(node.slots):
+            return
+        for cursor in self.cursors:
+            cursor.on_squeeze(node)
+        slots: list[Entry | None] = []
+        for entry in node.slots:
+            if entry is not None:
+                entry.slot = len(slots)
+                slots.append(entry)
+        node.slots = slots
+        # A dictionary never shrinks by deletion: build it anew so that a mass delete gives the memory back.
+        node.children = dict(node.children)
+
+    def cursor(self, topic_filter: bytes) -> "Cursor":
+        cursor = Cursor(self, topic_filter.split(b"/"))
+        self.cursors.append(cursor)
+        return cursor
+
+    def release(self, cursor: "Cursor") -> None:
+        if cursor in self.cursors:
+            self.cursors.remove(cursor)
+
+
+@final
+class Cursor:
+    """A position in the walk over all topics that match a filter, in memory of the order of the tree's depth.
+
+    Frames: for each node whose slots are being walked, the next slot, and the number of levels matched so far, or -1
+    where a `#` takes everything below.
+    """
+
+    def __init__(self, index: Index, levels: list[bytes]) -> None:
+        self.levels = levels
+        self.nodes: list[Node] = []
+        self.positions: list[int] = []
+        self.depths: list[int] = []
+        self.ended = False
+        self.first = self.enter(index.root_of(levels[0]), 0)
+
+    def push(self, node: Node, depth: int) -> None:
+        self.nodes.append(node)
+        self.positions.append(0)
+        self.depths.append(depth)
+
+    def enter(self, entry: Entry, depth: int) -> Message | None:
+        """Follow the filter from an entry that matches its first `depth` levels."""
+        levels = self.levels
+        while True:
+            if isinstance(entry, Message):
+                return entry if matches(levels, entry.topic.split(b"/"), depth) else None
+            assert isinstance(entry, Node)
+            if depth == len(levels):
+                return entry.value
+            level = levels[depth]
+            if level == b"#":
+                self.push(entry, -1)
+                return entry.value
+            if level == b"+":
+                self.push(entry, depth)
+                return None
+            child = entry.children.get(level)
+            if child is None:
+                return None
+            entry = child
+            depth += 1
+
+    def next(self, visits: int) -> Message | None:
+        """The next match, or None after `visits` slots or at the end (`ended`)."""
+        first = self.first
+        if first is not None:
+            self.first = None
+            return first
+        while visits > 0:
+            if not self.nodes:
+                self.ended = True
+                return None
+            visits -= 1
+            node = self.nodes[-1]
+            position = self.positions[-1]
+            if position >= len(node.slots):
+                self.nodes.pop()
+                self.positions.pop()
+                self.depths.pop()
+                continue
+            self.positions[-1] = position + 1
+            entry = node.slots[position]
+            if entry is None:
+                continue
+            depth = self.depths[-1]
+            if depth < 0:
+                if isinstance(entry, Message):
+                    return entry
+                assert isinstance(entry, Node)
+                self.push(entry, -1)
+                found = entry.value
+            else:
+                found = self.enter(entry, depth + 1)
+            if found is not None:
+                return found
+        return None
+
+    def passed(self, topic_levels: list[bytes]) -> bool:
+        """Whether a stored topic that the filter matches has had its turn."""
+        if self.first is not None and self.first.topic.split(b"/") == topic_levels:
+            return False
+        level = 0
+        for frame in range(len(self.nodes)):
+            node = self.nodes[frame]
+            depth = self.depths[frame]
+            if depth >= 0:
+                level = depth
+            elif frame == 0 or self.depths[frame - 1] >= 0:
+                level = len(self.levels) - 1
+            else:
+                level += 1
+            if level >= len(topic_levels):
+                return True  # the topic ends at this node, whose own value came before its slots
+            entry = node.children.get(topic_levels[level])
+            if entry is None:
+                return True
+            current = self.positions[frame] - 1
+            if entry.slot != current:
+                return entry.slot < current
+        return True
+
+    def on_squeeze(self, node: Node) -> None:
+        """The holes of `node` are about to go: keep pointing at the same entry."""
+        for frame in range(len(self.nodes)):
+            if self.nodes[frame] is node:
+                position = self.positions[frame]
+                live = 0
+                for i in range(min(position, len(node.slots))):
+                    if node.slots[i] is not None:
+                        live += 1
+                self.positions[frame] = live

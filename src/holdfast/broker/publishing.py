@@ -1,0 +1,245 @@
+"""What happens to a publish: rights, verdict on retaining, delivery, acknowledgement."""
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.broker.access import PUBLISH, RETAIN
+from holdfast.broker.connection import Connection
+from holdfast.broker.delivery import deliver
+from holdfast.broker.message import (
+    LIVE,
+    NEVER,
+    REFUSED_BUDGET,
+    REFUSED_POLICY,
+    REFUSED_SIZE,
+    Message,
+    Publisher,
+)
+from holdfast.broker.outbound import U16, write
+from holdfast.broker.policy import REFUSE
+from holdfast.broker.route import Route, policy_for
+from holdfast.broker.session import Session
+from holdfast.errors import MalformedPacket, ProtocolError
+from holdfast.protocol.mqtt.packets import PUBLISH as PUBLISH_KIND
+from holdfast.protocol.mqtt.properties import Properties, decode_properties
+from holdfast.protocol.mqtt.reasons import (
+    NO_MATCHING_SUBSCRIBERS,
+    NOT_AUTHORIZED,
+    PACKET_ID_NOT_FOUND,
+    QOS_NOT_SUPPORTED,
+    QUOTA_EXCEEDED,
+    RECEIVE_MAXIMUM_EXCEEDED,
+    RETAIN_NOT_SUPPORTED,
+    SUCCESS,
+    TOPIC_ALIAS_INVALID,
+)
+from holdfast.protocol.wire import BYTE, Reader
+
+if TYPE_CHECKING:
+    from holdfast.broker.core import Broker
+
+PUBACK: Final = b"\x40\x02"
+PUBREC: Final = b"\x50\x02"
+PUBCOMP: Final = b"\x70\x02"
+PUBACK_WITH_REASON: Final = b"\x40\x03"
+PUBREC_WITH_REASON: Final = b"\x50\x03"
+PUBCOMP_WITH_REASON: Final = b"\x70\x03"
+
+
+def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes, body: int, end: int) -> None:
+    """A PUBLISH that the fast path does not take: any QoS, RETAIN, properties, aliases."""
+    qos = first >> 1 & 3
+    if qos == 3:  # [MQTT-3.3.1-4]
+        raise MalformedPacket("QoS is 3, expected 0, 1 or 2")
+    if qos == 0 and first & 8:  # [MQTT-3.3.1-2]
+        raise MalformedPacket("DUP is set on a QoS 0 message")
+    if end - body < 2:
+        raise MalformedPacket("packet ends inside the topic")
+    at = body + 2 + (data[body] << 8 | data[body + 1])
+    if at + (2 if qos > 0 else 0) > end:
+        raise MalformedPacket("packet ends inside the topic")
+    field = data[body:at]
+    packet_id = 0
+    if qos > 0:
+        packet_id = data[at] << 8 | data[at + 1]
+        if packet_id == 0:
+            raise ProtocolError("packet identifier is 0, expected 1 to 65535")
+        at += 2
+    properties: Properties | None = None
+    if connection.is_v5:
+        if at < end and data[at] == 0:
+            at += 1
+        else:
+            reader = Reader(data, at, end)
+            properties = decode_properties(reader, PUBLISH_KIND)
+            at = reader.position
+            if properties is not None:
+                field = resolve_alias(broker, connection, field, properties)
+                if properties.subscription_ids is not None:  # [5: MQTT-3.3.4-6]
+                    raise ProtocolError("a client's PUBLISH carries a subscription identifier")
+        if len(field) == 2:
+            raise ProtocolError("topic name is empty and there is no topic alias")
+    route = broker.route_of(connection, field)
+    check_capabilities(broker, connection, qos, first & 1 != 0)
+    session = connection.session
+    assert session is not None
+    broker.counters.messages_received[qos] += 1
+    if qos == 2:
+        if packet_id in session.unreleased:  # [3.1.1: MQTT-4.3.3-2] [5: MQTT-4.3.3-10]
+            acknowledge(broker, connection, 2, packet_id, SUCCESS)
+            return
+        if connection.is_v5 and len(session.unreleased) >= broker.settings.receive_maximum:  # [5: MQTT-3.3.4-7]
+            raise ProtocolError("more QoS 2 messages under way than the receive maximum", RECEIVE_MAXIMUM_EXCEEDED)
+    retain = first & 1 != 0 and broker.settings.retain_available
+    expires_at_ms = NEVER
+    if properties is not None and properties.message_expiry is not None:
+        # A message that is already expired must not look like one that never does.
+        expires_at_ms = broker.now_ms + properties.message_expiry * 1000
+    reason = SUCCESS
+    if route.reserved or (broker.access is not None and not may_publish(broker, connection, field, retain)):
+        reason = NOT_AUTHORIZED
+        broker.counters.publishes_refused += 1
+    else:
+        message = Message(
+            route.topic_field,
+            data[at:end],
+            qos,
+            retain,
+            b"" if properties is None else properties.forward,
+            connection.publisher,
+            broker.offset + 1,
+            broker.now_ms,
+            expires_at_ms,
+            expires_at_ms != NEVER,
+        )
+        reason = accept(broker, message, route, session)
+    if qos > 0:
+        if qos == 2 and reason < 0x80:
+            session.unreleased.add(packet_id)
+        acknowledge(broker, connection, qos, packet_id, reason)
+
+
+def resolve_alias(broker: "Broker", connection: Connection, field: bytes, properties: Properties) -> bytes:
+    """The topic an alias stands for [5: MQTT-3.3.2-12], which is learnt or looked up."""
+    alias = properties.topic_alias
+    if alias is None:
+        return field
+    if alias > broker.settings.topic_alias_maximum:  # [5: MQTT-3.2.2-17]
+        raise ProtocolError(
+            f"topic alias is {alias}, expected no more than {broker.settings.topic_alias_maximum}", TOPIC_ALIAS_INVALID
+        )
+    if len(field) > 2:
+        connection.aliases_in[alias] = field
+        return field
+    known = connection.aliases_in.get(alias)
+    if known is None:
+        raise ProtocolError(f"topic alias {alias} was never given a topic")
+    return known
+
+
+def check_capabilities(broker: "Broker", connection: Connection, qos: int, retain: bool) -> None:
+    settings = broker.settings
+    if qos > settings.max_qos:  # [5: MQTT-3.2.2-11]
+        raise ProtocolError(f"QoS is {qos}, expected no more than {settings.max_qos}", QOS_NOT_SUPPORTED)
+    if retain and not settings.retain_available and connection.is_v5:  # [5: MQTT-3.2.2-14]
+        raise ProtocolError("RETAIN is set, but retained messages are off", RETAIN_NOT_SUPPORTED)
+
+
+def may_publish(broker: "Broker", connection: Connection, field: bytes, retain: bool) -> bool:
+    """Asked for every publish, so the answer is remembered per topic until the rules change."""
+    if connection.rights_generation != broker.rights_generation or len(connection.rights) > 4096:
+        connection.rights.clear()
+        connection.rights_generation = broker.rights_generation
+    key = b"r" + field if retain else field
+    known = connection.rights.get(key)
+    if known is None:
+        known = check_publish(broker, connection.username, connection.client_id, field[2:], retain)
+        connection.rights[key] = known
+    return known
+
+
+def check_publish(broker: "Broker", username: str, client_id: str, topic: bytes, retain: bool) -> bool:
+    access = broker.access
+    if access is None:
+        return True
+    levels = topic.split(b"/")
+    return access.may(PUBLISH, username, client_id, levels) and (
+        not retain or access.may(RETAIN, username, client_id, levels)
+    )
+
+
+def accept(broker: "Broker", message: Message, route: Route, sender: Session | None) -> int:
+    """Take a publish into the log: the verdict on retaining, then delivery. Returns the reason to acknowledge with."""
+    outcome = LIVE
+    if message.retain:
+        policy = policy_for(route, message.publisher.username)
+        if policy is not None and policy.action == REFUSE:
+            broker.retained.refuse(REFUSED_POLICY)
+            broker.offset += 1
+            broker.record(message, REFUSED_POLICY)
+            return NOT_AUTHORIZED
+        outcome = broker.retained.judge(message, policy, broker.now_ms)
+        if broker.settings.strict_limits and REFUSED_SIZE <= outcome <= REFUSED_BUDGET:
+            broker.offset += 1
+            broker.record(message, outcome)
+            return QUOTA_EXCEEDED
+        broker.offset += 1
+        broker.retained.apply(message, outcome, policy, broker.now_ms)
+    else:
+        broker.offset += 1
+    broker.record(message, outcome)
+    if route.receivers or route.groups:
+        if deliver(broker, message, route, sender) > 0:
+            return SUCCESS
+    return NO_MATCHING_SUBSCRIBERS
+
+
+def acknowledge(broker: "Broker", connection: Connection, qos: int, packet_id: int, reason: int) -> None:
+    """PUBACK or PUBREC. 3.1.1 has no reasons: what was refused is acknowledged all the same [3.1.1: MQTT-3.3.5-2]."""
+    if reason == SUCCESS or not connection.is_v5:
+        write(connection, (PUBACK if qos == 1 else PUBREC) + U16[packet_id])
+    else:
+        write(connection, (PUBACK_WITH_REASON if qos == 1 else PUBREC_WITH_REASON) + U16[packet_id] + BYTE[reason])
+    broker.touch(connection)
+
+
+def on_pubrel(broker: "Broker", connection: Connection, packet_id: int) -> None:
+    session = connection.session
+    assert session is not None
+    if packet_id in session.unreleased:
+        session.unreleased.discard(packet_id)
+        write(connection, PUBCOMP + U16[packet_id])
+    elif connection.is_v5:
+        write(connection, PUBCOMP_WITH_REASON + U16[packet_id] + BYTE[PACKET_ID_NOT_FOUND])
+    else:
+        write(connection, PUBCOMP + U16[packet_id])
+    broker.touch(connection)
+
+
+def publish_as(
+    broker: "Broker",
+    publisher: Publisher,
+    topic: bytes,
+    payload: bytes,
+    qos: int,
+    retain: bool,
+    properties: bytes = b"",
+    expiry_s: int = -1,
+    sender: Session | None = None,
+) -> int:
+    """A publish that did not come in a PUBLISH: a will, a system topic, a call of the API. Rights are the caller's."""
+    field = len(topic).to_bytes(2, "big") + topic
+    route = broker.find_route(field)
+    expires_at_ms = broker.now_ms + expiry_s * 1000 if expiry_s >= 0 else NEVER
+    message = Message(
+        field,
+        payload,
+        qos,
+        retain and broker.settings.retain_available,
+        properties,
+        publisher,
+        broker.offset + 1,
+        broker.now_ms,
+        expires_at_ms,
+        expiry_s >= 0,
+    )
+    return accept(broker, message, route, sender)

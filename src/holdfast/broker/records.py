@@ -1,0 +1,263 @@
+"""What happened, as bytes: the records that the core asks the log to keep and that every fold reads back.
+
+A record starts with its own format version, its kind and its offset; the rest depends on the kind. It carries no length
+and no checksum: those belong to whoever stores it. All integers are little-endian, texts are UTF-8.
+
+Fields may be added at the end of a fixed part together with a new version number; they never move. The records about
+sessions stand in `session_records.py`.
+"""
+
+import struct
+from typing import Final, final
+
+from holdfast.broker.message import Message, Publisher, topic_field
+from holdfast.errors import StoreError
+
+VERSION: Final = 1
+
+# Kinds. 0 to 15 belong to the log itself.
+PUBLISH: Final = 16
+SESSION: Final = 17
+SESSION_ENDED: Final = 18
+SUBSCRIBED: Final = 19
+UNSUBSCRIBED: Final = 20
+QUEUED: Final = 21
+SENT: Final = 22
+DONE: Final = 23
+RECEIVED: Final = 24
+RELEASED: Final = 25
+WILL: Final = 26
+WILL_CLEARED: Final = 27
+MESSAGE: Final = 28
+
+KINDS: Final = {
+    PUBLISH: "publish",
+    SESSION: "session",
+    SESSION_ENDED: "session_ended",
+    SUBSCRIBED: "subscribed",
+    UNSUBSCRIBED: "unsubscribed",
+    QUEUED: "queued",
+    SENT: "sent",
+    DONE: "done",
+    RECEIVED: "received",
+    RELEASED: "released",
+    WILL: "will",
+    WILL_CLEARED: "will_cleared",
+    MESSAGE: "message",
+}
+
+# Flags of a publish, above the two bits of its QoS.
+RETAIN: Final = 0x04
+INTERVAL_GIVEN: Final = 0x08  # the publisher named the expiry itself
+HISTORY: Final = 0x10  # becomes a row of the history table
+KEPT: Final = 0x20  # some session waits for it: the message is stored until the last one is done
+
+HEAD: Final = struct.Struct("<BBQ")
+HEAD_SIZE: Final = 10
+# version, kind, offset, stored_at_ms, expires_at_ms, flags, outcome, lengths of topic, origin, properties
+PUBLISH_HEAD: Final = struct.Struct("<BBQQQBBHII")
+PUBLISH_SIZE: Final = 38
+NUMBER: Final = struct.Struct("<Q")
+
+NUL: Final = b"\x00"
+
+
+def record_kind(record: bytes) -> int:
+    return record[1]
+
+
+def record_offset(record: bytes) -> int:
+    offset: int = NUMBER.unpack_from(record, 2)[0]
+    return offset
+
+
+def origin_of(publisher: Publisher) -> bytes:
+    """The publisher as bytes. MQTT texts never contain U+0000, so it can stand between them."""
+    return f"{publisher.protocol}\0{publisher.client_id}\0{publisher.username}".encode()
+
+
+def publisher_of(origin: bytes) -> Publisher:
+    parts = origin.split(NUL)
+    if len(parts) != 3:
+        raise StoreError(f"publisher has {len(parts)} parts, expected 3")
+    return Publisher(parts[1].decode(), parts[2].decode(), parts[0].decode())
+
+
+def encode_publish(message: Message, outcome: int, history: bool, kept: bool) -> bytes:
+    """The record of an accepted publish; its offset is the message's."""
+    return encode_message(PUBLISH, message.offset, message, outcome, history, kept)
+
+
+def encode_message(kind: int, offset: int, message: Message, outcome: int, history: bool, kept: bool) -> bytes:
+    flags = message.qos
+    if message.retain:
+        flags |= RETAIN
+    if message.interval_given:
+        flags |= INTERVAL_GIVEN
+    if history:
+        flags |= HISTORY
+    if kept:
+        flags |= KEPT
+    field = message.topic_field
+    origin = origin_of(message.publisher)
+    properties = message.properties
+    head: bytes = PUBLISH_HEAD.pack(
+        VERSION,
+        kind,
+        offset,
+        message.stored_at_ms,
+        message.expires_at_ms,
+        flags,
+        outcome,
+        len(field) - 2,
+        len(origin),
+        len(properties),
+    )
+    return b"".join((head, field[2:], origin, properties, message.payload))
+
+
+@final
+class Publishers:
+    """Publishers by their bytes, so that the messages of one client share one object. Forgets all when too many."""
+
+    def __init__(self, most: int = 100_000) -> None:
+        self.most: Final = most
+        self.known: dict[bytes, Publisher] = {}
+
+    def of(self, origin: bytes) -> Publisher:
+        publisher = self.known.get(origin)
+        if publisher is None:
+            if len(self.known) >= self.most:
+                self.known.clear()
+            publisher = publisher_of(origin)
+            self.known[origin] = publisher
+        return publisher
+
+
+def decode_publish(record: bytes, publishers: Publishers) -> Message:
+    return decode_parts(record, PUBLISH_SIZE, b"", publishers)
+
+
+def decode_parts(record: bytes, position: int, topic: bytes, publishers: Publishers) -> Message:
+    """A message from a record whose variable part starts at `position`; `topic` when it is not part of it."""
+    fields = PUBLISH_HEAD.unpack_from(record)
+    offset: int = fields[2]
+    stored_at_ms: int = fields[3]
+    expires_at_ms: int = fields[4]
+    flags: int = fields[5]
+    topic_size: int = fields[7]
+    origin_size: int = fields[8]
+    properties_size: int = fields[9]
+    if len(topic) == 0:
+        topic = record[position : position + topic_size]
+        position += topic_size
+    origin = record[position : position + origin_size]
+    position += origin_size
+    properties = record[position : position + properties_size]
+    position += properties_size
+    if position > len(record):
+        raise StoreError(f"message record has {len(record)} bytes, expected at least {position}")
+    return Message(
+        topic_field(topic),
+        record[position:],
+        flags & 3,
+        flags & RETAIN != 0,
+        properties,
+        publishers.of(origin),
+        offset,
+        stored_at_ms,
+        expires_at_ms,
+        flags & INTERVAL_GIVEN != 0,
+    )
+
+
+def publish_topic(record: bytes) -> bytes:
+    size = record[28] | record[29] << 8
+    return record[PUBLISH_SIZE : PUBLISH_SIZE + size]
+
+
+def publish_flags(record: bytes) -> int:
+    return record[26]
+
+
+def publish_outcome(record: bytes) -> int:
+    return record[27]
+
+
+def publish_expires_at_ms(record: bytes) -> int:
+    expires_at_ms: int = NUMBER.unpack_from(record, 18)[0]
+    return expires_at_ms
+
+
+def without_topic(record: bytes) -> bytes:
+    """A publish record with its topic cut out, for a store whose key is the topic; `with_topic` puts it back."""
+    size = record[28] | record[29] << 8
+    return record[:PUBLISH_SIZE] + record[PUBLISH_SIZE + size :]
+
+
+def with_topic(record: bytes, topic: bytes) -> bytes:
+    return record[:PUBLISH_SIZE] + topic + record[PUBLISH_SIZE:]
+
+
+def decode_without_topic(record: bytes, topic: bytes, publishers: Publishers) -> Message:
+    return decode_parts(record, PUBLISH_SIZE, topic, publishers)
+
+
+def encode_stored_message(offset: int, message: Message) -> bytes:
+    """A message that sessions will wait for although its publish was not marked `kept`: a retained message of a
+    snapshot, for one. The message keeps its own offset, which QUEUED then names.
+    """
+    number: bytes = HEAD.pack(VERSION, MESSAGE, offset)
+    return number + encode_message(PUBLISH, message.offset, message, 0, False, True)
+
+
+def stored_message(record: bytes) -> bytes:
+    """The publish record inside a MESSAGE."""
+    return record[HEAD_SIZE:]
+
+
+@final
+class Columns:
+    """Publishes as columns, for whoever stores them by column: one list each, filled straight from the records."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.stored_at_ms: list[int] = []
+        self.expires_at_ms: list[int] = []
+        self.qos: list[int] = []
+        self.retains: list[bool] = []
+        self.outcomes: list[int] = []
+        self.topics: list[bytes] = []
+        self.origins: list[bytes] = []
+        self.payloads: list[bytes] = []
+        self.properties: dict[int, bytes] = {}  # by row, only where there are any
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def add_all(self, records: list[bytes]) -> None:
+        """Take the publishes marked for the history out of `records`, in order."""
+        for record in records:
+            if record[1] != PUBLISH or record[26] & HISTORY == 0:
+                continue
+            self.add(record)
+
+    def add(self, record: bytes) -> None:
+        fields = PUBLISH_HEAD.unpack_from(record)
+        flags: int = fields[5]
+        topic_size: int = fields[7]
+        origin_size: int = fields[8]
+        properties_size: int = fields[9]
+        position = PUBLISH_SIZE + topic_size
+        if properties_size:
+            start = position + origin_size
+            self.properties[len(self.offsets)] = record[start : start + properties_size]
+        self.offsets.append(fields[2])
+        self.stored_at_ms.append(fields[3])
+        self.expires_at_ms.append(fields[4])
+        self.qos.append(flags & 3)
+        self.retains.append(flags & RETAIN != 0)
+        self.outcomes.append(fields[6])
+        self.topics.append(record[PUBLISH_SIZE:position])
+        self.origins.append(record[position : position + origin_size])
+        self.payloads.append(record[position + origin_size + properties_size :])

@@ -1,0 +1,237 @@
+"""The retained set: what is kept for each topic, and the verdict on each publish that wants to be kept.
+
+`judge` decides, `apply` carries out. The verdict is written to the log with the publish, so every other fold of the log
+follows it instead of deciding again.
+"""
+
+from collections import deque
+from typing import Final, final
+
+from holdfast.broker.expiry import Expiry
+from holdfast.broker.index import Cursor, Index
+from holdfast.broker.message import (
+    CLEARED,
+    REFUSED_BUDGET,
+    REFUSED_COUNT,
+    REFUSED_POLICY,
+    REFUSED_SIZE,
+    SET,
+    Message,
+    Publisher,
+)
+from holdfast.broker.policy import STORE, Policy
+from holdfast.broker.settings import Settings
+
+SYSTEM: Final = b"$SYS/"
+
+
+@final
+class Usage:
+    def __init__(self) -> None:
+        self.messages = 0
+        self.size = 0
+
+
+@final
+class Tombstone:
+    """A topic that stopped being retained, for subscribers that ask what changed since an offset."""
+
+    def __init__(self, topic_field: bytes, offset: int) -> None:
+        self.topic_field: Final = topic_field
+        self.offset: Final = offset
+
+
+@final
+class RetainedStore:
+    """Invariants: `count` and `size` are the sums over the index, `$SYS` left out; `version` is the offset of the last
+    change; `tombstones` are in offset order and complete after `known_since`.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.index = Index()
+        self.expiry = Expiry()
+        self.version = 0
+        self.count = 0
+        self.size = 0
+        self.users: dict[str, Usage] = {}
+        self.tombstones: deque[Tombstone] = deque()
+        self.known_since = 0
+        self.sets = 0
+        self.deletes = 0
+        self.expired = 0
+        self.refused = [0] * 7  # by outcome
+
+    def get(self, topic: bytes, now_ms: int) -> Message | None:
+        message = self.index.get(topic)
+        if message is None or message.expired(now_ms):
+            return None
+        return message
+
+    def live_count(self, now_ms: int) -> int:
+        """Messages that a subscriber could still be sent: expired ones do not count, purged yet or not."""
+        return self.count - self.expiry.overdue(now_ms)
+
+    def policies_for(self, topic_levels: list[bytes]) -> list[Policy] | None:
+        """The policies whose filter matches, in order; None when there are none (the common case)."""
+        found: list[Policy] | None = None
+        for policy in self.settings.policies:
+            if policy.covers(topic_levels):
+                if found is None:
+                    found = []
+                found.append(policy)
+        return found
+
+    def judge(self, message: Message, policy: Policy | None, now_ms: int) -> int:
+        """The outcome of a publish with RETAIN 1. Nothing changes yet."""
+        if len(message.payload) == 0:
+            return CLEARED
+        settings = self.settings
+        if policy is not None and policy.action != STORE:
+            return self.refuse(REFUSED_POLICY)
+        if 0 < settings.max_retained_payload < len(message.payload):
+            return self.refuse(REFUSED_SIZE)
+        if not self.has_limits(policy):
+            return SET
+        old = self.get(message.topic, now_ms)
+        if old is None and 0 < settings.max_retained_messages <= self.live_count(now_ms):
+            return self.refuse(REFUSED_COUNT)
+        if not self.fits(message, old, policy):
+            return self.refuse(REFUSED_BUDGET)
+        return SET
+
+    def has_limits(self, policy: Policy | None) -> bool:
+        settings = self.settings
+        return (
+            settings.max_retained_messages > 0
+            or settings.max_retained_bytes > 0
+            or settings.max_retained_per_user > 0
+            or settings.max_retained_bytes_per_user > 0
+            or (policy is not None and policy.has_budget)
+        )
+
+    def fits(self, message: Message, old: Message | None, policy: Policy | None) -> bool:
+        """Whether the byte and message budgets have room. Replacing by something no larger always fits."""
+        settings = self.settings
+        more = message.size() - (old.size() if old is not None else 0)
+        one = 1 if old is None else 0
+        if more > 0 and 0 < settings.max_retained_bytes < self.size + more:
+            return False
+        username = message.publisher.username
+        if settings.max_retained_per_user > 0 or settings.max_retained_bytes_per_user > 0:
+            usage = self.users.get(username)
+            messages = usage.messages if usage is not None else 0
+            size = usage.size if usage is not None else 0
+            mine = old is not None and old.publisher.username == username
+            user_one = 0 if mine else 1
+            user_more = more if mine else message.size()
+            if user_one > 0 and 0 < settings.max_retained_per_user < messages + user_one:
+                return False
+            if user_more > 0 and 0 < settings.max_retained_bytes_per_user < size + user_more:
+                return False
+        if policy is not None:
+            if one > 0 and 0 < policy.max_messages < policy.usage_messages + one:
+                return False
+            if more > 0 and 0 < policy.max_bytes < policy.usage_bytes + more:
+                return False
+        return True
+
+    def refuse(self, outcome: int) -> int:
+        self.refused[outcome] += 1
+        return outcome
+
+    def lifetime(self, message: Message, policy: Policy | None, now_ms: int) -> Message:
+        """The message as it is stored: the publisher's interval wins, else the policy's, else the default."""
+        if message.interval_given:
+            return message
+        ttl_ms = self.settings.retained_expiry_ms
+        if policy is not None and policy.ttl_ms > 0:
+            ttl_ms = policy.ttl_ms
+        return message.expiring(now_ms + ttl_ms) if ttl_ms > 0 else message
+
+    def apply(self, message: Message, outcome: int, policy: Policy | None, now_ms: int) -> None:
+        if outcome == SET:
+            if message.interval_given and message.expires_at_ms <= now_ms:
+                self.clear(message.topic, message.offset)  # an interval of 0 replaces and is gone
+            else:
+                self.put(self.lifetime(message, policy, now_ms))
+        elif outcome == CLEARED:
+            self.clear(message.topic, message.offset)
+
+    def put(self, message: Message) -> None:
+        old = self.index.put(message)
+        if old is not None:
+            self.expiry.discard(old)
+            self.charge(old, -1)
+        self.expiry.add(message)
+        if self.charge(message, 1):
+            self.version = message.offset
+            self.sets += 1
+
+    def clear(self, topic: bytes, offset: int) -> bool:
+        old = self.index.remove(topic)
+        if old is None:
+            return False
+        self.forget(old, offset)
+        self.deletes += 1
+        return True
+
+    def forget(self, old: Message, offset: int) -> None:
+        self.expiry.discard(old)
+        self.charge(old, -1)
+        self.version = offset
+        if self.settings.max_tombstones > 0:
+            self.tombstones.append(Tombstone(old.topic_field, offset))
+            if len(self.tombstones) > self.settings.max_tombstones:
+                self.known_since = self.tombstones.popleft().offset
+        else:
+            self.known_since = offset
+
+    def charge(self, message: Message, sign: int) -> bool:
+        """Count a message in (1) or out (-1) of every sum it is part of; False for `$SYS`, which is part of none."""
+        topic = message.topic
+        if topic.startswith(SYSTEM):
+            return False
+        size = message.size() * sign
+        self.count += sign
+        self.size += size
+        settings = self.settings
+        if settings.max_retained_per_user > 0 or settings.max_retained_bytes_per_user > 0:
+            self.charge_user(message.publisher, sign, size)
+        if settings.policies:
+            levels = topic.split(b"/")
+            for policy in settings.policies:
+                if policy.has_budget and policy.covers(levels):
+                    policy.usage_messages += sign
+                    policy.usage_bytes += size
+        return True
+
+    def charge_user(self, publisher: Publisher, sign: int, size: int) -> None:
+        usage = self.users.get(publisher.username)
+        if usage is None:
+            usage = Usage()
+            self.users[publisher.username] = usage
+        usage.messages += sign
+        usage.size += size
+        if usage.messages == 0:
+            del self.users[publisher.username]
+
+    def expire(self, now_ms: int, offset: int, most: int) -> int:
+        """Remove up to `most` expired messages, as of version `offset`; how many there were."""
+        count = 0
+        while count < most:
+            message = self.expiry.take(now_ms)
+            if message is None:
+                break
+            removed = self.index.remove(message.topic)
+            assert removed is message
+            self.forget(message, offset)
+            self.expired += 1
+            count += 1
+        return count
+
+    def cursor(self, topic_filter: bytes) -> Cursor:
+        return self.index.cursor(topic_filter)
+
+    def release(self, cursor: Cursor) -> None:
+        self.index.release(cursor)

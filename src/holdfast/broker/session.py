@@ -1,0 +1,95 @@
+"""A session: what outlives a connection. Subscriptions, the messages under way to the client and those waiting."""
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from holdfast.broker.message import Message
+from holdfast.broker.subscription import SharedGroup, Subscription
+from holdfast.protocol.mqtt.packets import Will
+
+if TYPE_CHECKING:
+    from holdfast.broker.connection import Connection
+    from holdfast.broker.snapshot import Snapshot
+
+FOREVER: Final = 0xFFFFFFFF
+
+# Where a QoS 2 delivery stands; QoS 1 never leaves the first.
+AWAITING_ACK: Final = 0
+AWAITING_COMPLETE: Final = 1
+
+LAST_PACKET_ID: Final = 65535
+
+
+@final
+class Delivery:
+    """A message on its way to one session, at the QoS and with the flags that this session gets."""
+
+    def __init__(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: list[int] | None,
+        group: SharedGroup | None,
+    ) -> None:
+        self.message: Final = message
+        self.qos: Final = qos
+        self.retain: Final = retain
+        self.identifiers: Final = identifiers
+        self.group: Final = group
+        self.stage = AWAITING_ACK
+
+
+@final
+class PendingWill:
+    """The will of the current or last connection, with the time it is due once that connection is gone."""
+
+    def __init__(self, will: Will, delay_s: int) -> None:
+        self.will: Final = will
+        self.delay_s: Final = delay_s
+        self.due_ms = 0  # 0: the connection is there
+
+
+@final
+class Session:
+    """Invariants: `inflight` is in the order of first sending; the sum of the sizes in `queue` is `queued_bytes`;
+    `len(inflight) <= window` at all times.
+    """
+
+    def __init__(self, client_id: str, owner: str, now_ms: int) -> None:
+        self.client_id: Final = client_id
+        self.owner: Final = owner
+        self.created_at_ms: Final = now_ms
+        self.connection: Connection | None = None
+        self.protocol = ""
+        self.expiry_s = 0  # FOREVER: never
+        self.expires_at_ms = 0  # 0: connected, or never
+        self.ended = False
+        self.subscriptions: dict[bytes, Subscription] = {}
+        self.inflight: dict[int, Delivery] = {}
+        self.queue: deque[Delivery] = deque()
+        self.queued_bytes = 0
+        self.window = 0
+        self.next_packet_id = 1
+        self.unreleased: set[int] = set()  # QoS 2 packet ids received and not yet released
+        self.will: PendingWill | None = None
+        self.snapshots: list[Snapshot] = []
+        self.snapshot_turn = False
+
+    def has_room(self) -> bool:
+        """Whether one more QoS 1 or 2 message could leave at once."""
+        connection = self.connection
+        return (
+            connection is not None
+            and not self.queue
+            and len(self.inflight) < self.window
+            and connection.outbox_bytes < connection.outbox_limit
+        )
+
+    def take_packet_id(self) -> int:
+        """An unused, non-zero packet id [3.1.1: MQTT-2.3.1-4] [5: MQTT-2.2.1-4]. The window leaves one free."""
+        packet_id = self.next_packet_id
+        while packet_id in self.inflight:
+            packet_id = packet_id + 1 if packet_id < LAST_PACKET_ID else 1
+        self.next_packet_id = packet_id + 1 if packet_id < LAST_PACKET_ID else 1
+        return packet_id

@@ -1,0 +1,230 @@
+"""What a new subscription is sent: the retained set as of one version, at the pace of the client.
+
+A snapshot is a cursor, not a copy. Whatever changes after its version reaches the client live, so the cursor passes
+over it. The one danger is a plain message for a topic whose retained message has not had its turn: then the retained
+one is sent first, out of turn, so that no client ever sees an older message after a newer one.
+"""
+
+import json
+from typing import TYPE_CHECKING, Final, final
+
+from holdfast.broker.connection import NO_ONE, Connection
+from holdfast.broker.delivery import enqueue, pump, transmit
+from holdfast.broker.index import Cursor
+from holdfast.broker.message import Message, topic_field
+from holdfast.broker.outbound import write_publish
+from holdfast.broker.retained import Tombstone
+from holdfast.broker.session import Delivery, Session
+from holdfast.broker.subscription import Subscription
+from holdfast.broker.topics import matches
+
+if TYPE_CHECKING:
+    from holdfast.broker.core import Broker
+
+END_TOPIC: Final = b"$holdfast/snapshot/end"
+# Bytes a snapshot may put into an outbox before it lets the socket take them.
+OUTBOX_WATER: Final = 256 * 1024
+# Slots a cursor may look at in one step, found or not.
+VISITS_PER_STEP: Final = 8192
+NOT_SINCE: Final = -1
+
+
+@final
+class Snapshot:
+    """`done` are topics sent out of turn; `missed` are changed topics whose live copy the client was too slow for."""
+
+    def __init__(
+        self, session: Session, subscription: Subscription, cursor: Cursor, version: int, since: int, full: bool
+    ) -> None:
+        self.session: Final = session
+        self.subscription: Final = subscription
+        self.cursor: Final = cursor
+        self.version: Final = version
+        self.since: Final = since
+        self.full: Final = full
+        self.identifiers: Final = [subscription.identifier] if subscription.identifier else None
+        self.deleted: list[Tombstone] = []
+        self.held: Message | None = None
+        self.sent = 0
+        self.done: set[bytes] = set()
+        self.missed: set[bytes] = set()
+        self.running = False
+        self.ended = False
+
+    def wants(self, message: Message, now_ms: int) -> bool:
+        if message.offset > self.version and message.topic_field not in self.missed:
+            return False
+        if message.offset <= self.since or message.topic_field in self.done:
+            return False
+        if self.subscription.no_local and message.publisher.client_id == self.session.client_id:
+            return False
+        return not message.expired(now_ms)
+
+    def awaits(self, message: Message) -> bool:
+        """Whether this stored message still has its turn to come."""
+        if self.held is message:
+            return True
+        if message.topic_field in self.done:
+            return False
+        levels = message.topic.split(b"/")
+        return matches(self.subscription.levels, levels) and not self.cursor.passed(levels)
+
+
+def begin(broker: "Broker", session: Session, subscription: Subscription, since: int) -> Snapshot:
+    """Start the snapshot of a subscription just made; the caller advances it once SUBACK is written."""
+    store = broker.retained
+    known = since != NOT_SINCE and store.known_since <= since <= broker.offset
+    topic_filter = b"/".join(subscription.levels)
+    snapshot = Snapshot(
+        session,
+        subscription,
+        store.cursor(topic_filter),
+        broker.offset,
+        since if known else NOT_SINCE,
+        not known,
+    )
+    if known:
+        snapshot.deleted = deleted_since(broker, subscription.levels, since)
+    session.snapshots.append(snapshot)
+    broker.counters.snapshots_begun += 1
+    return snapshot
+
+
+def deleted_since(broker: "Broker", levels: list[bytes], since: int) -> list[Tombstone]:
+    """The latest deletion of each matching topic that is gone, newest last; bounded by the tombstones kept."""
+    latest: dict[bytes, Tombstone] = {}
+    for tombstone in reversed(broker.retained.tombstones):
+        if tombstone.offset <= since:
+            break
+        if tombstone.topic_field not in latest and matches(levels, tombstone.topic_field[2:].split(b"/")):
+            latest[tombstone.topic_field] = tombstone
+    return list(latest.values())
+
+
+def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
+    """Send up to `quantum` messages; True when there is more to do and nothing to wait for."""
+    session = snapshot.session
+    connection = session.connection
+    if snapshot.ended or connection is None:
+        end(broker, snapshot)
+        return False
+    visits = VISITS_PER_STEP
+    while quantum > 0 and visits > 0:
+        if connection.blocked:
+            return False  # on_writable wakes it
+        if connection.outbox_bytes >= OUTBOX_WATER:
+            return True
+        message = snapshot.held
+        if message is not None:
+            snapshot.held = None
+            if broker.retained.index.get(message.topic) is not message:
+                continue  # replaced or deleted while it waited
+        else:
+            message = snapshot.cursor.next(visits)
+            visits -= 1
+            if message is None:
+                if snapshot.cursor.ended:
+                    return finish(broker, snapshot, connection, quantum)
+                return True
+        if not snapshot.wants(message, broker.now_ms):
+            continue
+        if not broker.may_receive(session, message.topic_field):
+            continue
+        if not send_copy(broker, snapshot, connection, message):
+            snapshot.held = message
+            return False  # the window is full: the next acknowledgement wakes it
+        quantum -= 1
+    return True
+
+
+def send_copy(broker: "Broker", snapshot: Snapshot, connection: Connection, message: Message) -> bool:
+    """One retained copy, RETAIN 1 [3.1.1: MQTT-3.3.1-8]; False when it has to wait for the window."""
+    session = snapshot.session
+    qos = min(message.qos, snapshot.subscription.qos)
+    if qos == 0:
+        if write_publish(
+            connection, message, 0, True, False, 0, snapshot.identifiers, broker.now_ms, connection.wants_meta
+        ):
+            snapshot.sent += 1
+            broker.count_sent(connection, 0)
+        else:
+            broker.counters.dropped_too_large += 1
+        return True
+    if len(session.inflight) >= session.window:
+        return False
+    if transmit(broker, session, connection, Delivery(message, qos, True, snapshot.identifiers, None)):
+        snapshot.sent += 1
+    return True
+
+
+def finish(broker: "Broker", snapshot: Snapshot, connection: Connection, quantum: int) -> bool:
+    """The set is through; what remains are deletions, for a client that asked what changed, and the end marker."""
+    while snapshot.deleted:
+        if quantum == 0 or connection.outbox_bytes >= OUTBOX_WATER:
+            return True
+        tombstone = snapshot.deleted.pop()
+        if broker.retained.index.get(tombstone.topic_field[2:]) is None:
+            gone = Message(tombstone.topic_field, b"", 0, True, b"", NO_ONE, tombstone.offset, broker.now_ms, 0, False)
+            if write_publish(connection, gone, 0, True, False, 0, snapshot.identifiers, broker.now_ms):
+                snapshot.sent += 1
+                broker.count_sent(connection, 0)
+            quantum -= 1
+    if connection.wants_mark:
+        mark_end(broker, snapshot, connection)
+    end(broker, snapshot)
+    pump(broker, snapshot.session)
+    return False
+
+
+def mark_end(broker: "Broker", snapshot: Snapshot, connection: Connection) -> None:
+    payload = json.dumps(
+        {
+            "filter": snapshot.subscription.topic_filter.decode(),
+            "count": snapshot.sent,
+            "version": snapshot.version,
+            "full": snapshot.full,
+        }
+    )
+    marker = Message(topic_field(END_TOPIC), payload.encode(), 0, False, b"", NO_ONE, 0, broker.now_ms, 0, False)
+    if write_publish(connection, marker, 0, False, False, 0, None, broker.now_ms):
+        broker.count_sent(connection, 0)
+
+
+def end(broker: "Broker", snapshot: Snapshot) -> None:
+    if not snapshot.ended:
+        snapshot.ended = True
+        broker.retained.release(snapshot.cursor)
+        broker.counters.snapshots_ended += 1
+        broker.counters.snapshot_messages += snapshot.sent
+        if snapshot in snapshot.session.snapshots:
+            snapshot.session.snapshots.remove(snapshot)
+
+
+def end_all(broker: "Broker", session: Session, subscription: Subscription | None = None) -> None:
+    """End a session's snapshots, or only those of one subscription."""
+    for snapshot in list(session.snapshots):
+        if subscription is None or snapshot.subscription is subscription:
+            end(broker, snapshot)
+
+
+def before_live(broker: "Broker", session: Session, message: Message) -> None:
+    """A live message is about to go to a client in the middle of a snapshot: let an older retained one go first."""
+    stored = broker.retained.index.get(message.topic)
+    if stored is None or stored.offset >= message.offset or stored.expired(broker.now_ms):
+        return
+    for snapshot in session.snapshots:
+        if snapshot.awaits(stored) and snapshot.wants(stored, broker.now_ms):
+            connection = session.connection
+            if connection is None or not send_copy(broker, snapshot, connection, stored):
+                qos = min(stored.qos, snapshot.subscription.qos)
+                enqueue(broker, session, Delivery(stored, qos, True, snapshot.identifiers, None), True)
+            snapshot.done.add(stored.topic_field)
+
+
+def missed_live(session: Session, message: Message) -> None:
+    """A live message was dropped because the client reads too slowly: if it changed the set, the cursor sends it."""
+    if message.retain:
+        levels = message.topic.split(b"/")
+        for snapshot in session.snapshots:
+            if matches(snapshot.subscription.levels, levels) and not snapshot.cursor.passed(levels):
+                snapshot.missed.add(message.topic_field)

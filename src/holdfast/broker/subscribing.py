@@ -1,0 +1,130 @@
+"""SUBSCRIBE and UNSUBSCRIBE."""
+
+from typing import TYPE_CHECKING
+
+from holdfast.broker.access import SUBSCRIBE as SUBSCRIBE_RIGHT
+from holdfast.broker.connection import Connection
+from holdfast.broker.delivery import redistribute
+from holdfast.broker.outbound import write
+from holdfast.broker.session import Session
+from holdfast.broker.snapshot import NOT_SINCE, Snapshot, begin, end_all
+from holdfast.broker.subscription import Subscription
+from holdfast.broker.topics import SHARE, is_valid_filter, split_share
+from holdfast.errors import ProtocolError
+from holdfast.protocol.mqtt.encode import encode_suback
+from holdfast.protocol.mqtt.packets import SUBACK, UNSUBACK, SubAck, Subscribe, SubscriptionRequest, Unsubscribe
+from holdfast.protocol.mqtt.reasons import (
+    NO_SUBSCRIPTION_EXISTED,
+    NOT_AUTHORIZED,
+    QUOTA_EXCEEDED,
+    SUBSCRIBE_FAILURE_311,
+    SUCCESS,
+    TOPIC_FILTER_INVALID,
+)
+
+if TYPE_CHECKING:
+    from holdfast.broker.core import Broker
+
+FIRST_QUANTUM = 256
+
+
+def on_subscribe(broker: "Broker", connection: Connection, packet: Subscribe) -> None:
+    """Several filters are several subscriptions in order, answered by one SUBACK that goes before their snapshots."""
+    session = connection.session
+    assert session is not None
+    identifier = 0
+    since = NOT_SINCE
+    properties = packet.properties
+    if properties is not None:
+        if properties.subscription_ids is not None:
+            identifier = properties.subscription_ids[0]
+        since = parse_since(properties.user_property("holdfast-since"))
+    reasons: list[int] = []
+    begun: list[Snapshot] = []
+    for request in packet.requests:
+        reason = subscribe(broker, session, request, identifier, since, begun)
+        if reason >= 0x80 and not connection.is_v5:
+            reason = SUBSCRIBE_FAILURE_311
+        reasons.append(reason)
+    write(connection, encode_suback(SubAck(SUBACK, packet.packet_id, reasons), connection.version))
+    broker.touch(connection)
+    for snapshot in begun:
+        broker.step(snapshot, FIRST_QUANTUM)
+
+
+def parse_since(text: str | None) -> int:
+    if text is None:
+        return NOT_SINCE
+    if not text.isascii() or not text.isdigit() or len(text) > 19:
+        raise ProtocolError(f"holdfast-since is {text!r}, expected an offset")
+    return int(text)
+
+
+def subscribe(
+    broker: "Broker",
+    session: Session,
+    request: SubscriptionRequest,
+    identifier: int,
+    since: int,
+    begun: list[Snapshot],
+) -> int:
+    """Make one subscription; the reason to answer with: the granted QoS, or why not."""
+    settings = broker.settings
+    share_name = b""
+    topic_filter = request.topic_filter
+    if topic_filter.startswith(SHARE):
+        try:
+            share_name, topic_filter = split_share(topic_filter)
+        except ProtocolError:
+            return TOPIC_FILTER_INVALID
+    if not is_valid_filter(topic_filter, settings.max_topic_levels):
+        return TOPIC_FILTER_INVALID
+    levels = topic_filter.split(b"/")
+    access = broker.access
+    if access is not None and not access.may(SUBSCRIBE_RIGHT, session.owner, session.client_id, levels):
+        return NOT_AUTHORIZED
+    old = session.subscriptions.get(request.topic_filter)
+    if old is None and 0 < settings.max_subscriptions <= len(session.subscriptions):
+        return QUOTA_EXCEEDED
+    granted = min(request.qos, settings.max_qos)
+    subscription = Subscription(
+        session,
+        request.topic_filter,
+        levels,
+        share_name,
+        granted,
+        request.no_local,
+        request.retain_as_published,
+        identifier,
+    )
+    session.subscriptions[request.topic_filter] = subscription
+    broker.subscriptions.put(subscription, old)
+    if old is not None:
+        end_all(broker, session, old)
+    # Shared subscriptions get none; Retain Handling decides for the rest [5: MQTT-3.3.1-9, 3.3.1-10, 3.3.1-11].
+    wanted = request.retain_handling == 0 or (request.retain_handling == 1 and old is None)
+    if wanted and not share_name and settings.retain_available:
+        begun.append(begin(broker, session, subscription, since))
+    return granted
+
+
+def on_unsubscribe(broker: "Broker", connection: Connection, packet: Unsubscribe) -> None:
+    session = connection.session
+    assert session is not None
+    reasons: list[int] = []
+    for topic_filter in packet.topic_filters:
+        reasons.append(SUCCESS if unsubscribe(broker, session, topic_filter) else NO_SUBSCRIPTION_EXISTED)
+    write(connection, encode_suback(SubAck(UNSUBACK, packet.packet_id, reasons), connection.version))
+    broker.touch(connection)
+
+
+def unsubscribe(broker: "Broker", session: Session, topic_filter: bytes) -> bool:
+    subscription = session.subscriptions.pop(topic_filter, None)
+    if subscription is None:
+        return False
+    end_all(broker, session, subscription)
+    group = broker.subscriptions.group_of(subscription) if subscription.share_name else None
+    broker.subscriptions.remove(subscription)
+    if group is not None:
+        redistribute(broker, session, group)
+    return True

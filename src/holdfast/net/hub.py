@@ -1,0 +1,93 @@
+"""Where the event loop and the broker meet: calls the core, then carries out the effects it asks for."""
+
+import asyncio
+import logging
+import time
+
+from holdfast.broker.connection import Connection
+from holdfast.broker.core import Broker
+
+log = logging.getLogger("holdfast.net")
+
+TICK_S = 0.1
+# At most this many lines of diagnostics per tick come from bad clients; the rest are counted.
+NOTES_PER_TICK = 20
+
+
+class Hub:
+    """Owns the broker's time. Everything here runs on the one event loop."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self.broker = broker
+        self.loop = loop
+        self.last_ms = 0
+        self.working = False
+        self.ticker: asyncio.TimerHandle | None = None
+        self.notes_left = NOTES_PER_TICK
+        self.notes_left_out = 0
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, never going backwards."""
+        now = int(time.time() * 1000)
+        if now > self.last_ms:
+            self.last_ms = now
+        return self.last_ms
+
+    def start(self) -> None:
+        self.on_tick()
+
+    def stop(self) -> None:
+        if self.ticker is not None:
+            self.ticker.cancel()
+            self.ticker = None
+
+    def on_tick(self) -> None:
+        self.ticker = self.loop.call_later(TICK_S, self.on_tick)
+        if self.notes_left_out:
+            log.warning("more diagnostics left out", extra={"count": self.notes_left_out})
+        self.notes_left = NOTES_PER_TICK
+        self.notes_left_out = 0
+        self.broker.tick(self.now_ms())
+        self.carry_out()
+
+    def carry_out(self) -> None:
+        """Write, close, and keep long work going. Call after every call into the broker."""
+        effects = self.broker.effects
+        touched = effects.touched
+        if touched:
+            for connection in touched:
+                connection.touched = False
+                if not connection.blocked:
+                    self.flush(connection)
+            touched.clear()
+        if effects.closing:
+            closing = effects.closing
+            effects.closing = []
+            for connection in closing:
+                if connection.outbox:
+                    self.flush(connection)
+                connection.peer.close(connection.close_reason)
+        if effects.notes:
+            self.write_notes()
+        if not self.working and self.broker.has_work():
+            self.working = True
+            self.loop.call_soon(self.on_work)
+
+    def flush(self, connection: Connection) -> None:
+        if connection.outbox:
+            data = connection.take()
+            self.broker.counters.bytes_sent += len(data)
+            connection.peer.write(data)
+
+    def on_work(self) -> None:
+        self.working = False
+        self.broker.work(self.now_ms())
+        self.carry_out()
+
+    def write_notes(self) -> None:
+        notes = self.broker.effects.notes
+        for note in notes[: self.notes_left]:
+            log.warning(note)
+        self.notes_left_out += max(0, len(notes) - self.notes_left)
+        self.notes_left = max(0, self.notes_left - len(notes))
+        notes.clear()

@@ -1,0 +1,110 @@
+"""One client on a byte stream, TCP or TLS: read, feed the broker, carry out what it asks for."""
+
+import asyncio
+import logging
+from typing import cast
+
+from holdfast.broker.ports import Peer
+from holdfast.net.gate import Gate
+from holdfast.net.hub import Hub
+
+log = logging.getLogger("holdfast.net")
+
+# Past this many unsent bytes the transport is full, and the outbox gathers instead.
+WRITE_HIGH_WATER = 512 * 1024
+WRITE_LOW_WATER = 128 * 1024
+# How long a closed connection may take to swallow its last bytes.
+CLOSE_GRACE_S = 3.0
+
+
+class StreamPeer(Peer, asyncio.Protocol):
+    """`transport` is None once the connection is gone."""
+
+    def __init__(self, hub: Hub, gate: Gate) -> None:
+        self.hub = hub
+        self.gate = gate
+        self.transport: asyncio.Transport | None = None
+        self.address = ""
+        self.close_reason = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER, low=WRITE_LOW_WATER)
+        self.address = format_address(transport.get_extra_info("peername"))
+        self.connection = self.hub.broker.open(self, self.hub.now_ms(), certificate_name(transport))
+        if not self.gate.enter(self):
+            self.close("too many connections on this listener")
+
+    def data_received(self, data: bytes) -> None:
+        self.feed(data)
+
+    def feed(self, data: bytes) -> None:
+        hub = self.hub
+        broker = hub.broker
+        if self.gate.message_rate:
+            before = broker.counters.packets_received
+            broker.receive(self.connection, data, hub.now_ms())
+            self.gate.meter(self, broker.counters.packets_received - before)
+        else:
+            broker.receive(self.connection, data, hub.now_ms())
+        hub.carry_out()
+
+    def pause_writing(self) -> None:
+        self.connection.blocked = True
+
+    def resume_writing(self) -> None:
+        self.hub.broker.on_writable(self.connection, self.hub.now_ms())
+        self.hub.carry_out()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self.gate.leave(self)
+        connection = self.connection
+        connection.outbox.clear()
+        reason = self.close_reason
+        if not reason:
+            reason = "connection lost" if exc is None else f"connection lost: {exc}"
+        self.hub.broker.lost(connection, self.hub.now_ms())
+        self.hub.carry_out()
+        log.debug(
+            "closed",
+            extra={"address": self.address, "client_id": connection.client_id, "reason": reason},
+        )
+
+    # What the broker asks.
+
+    def write(self, data: bytes) -> None:
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def close(self, reason: str) -> None:
+        transport = self.transport
+        if transport is None or self.close_reason:
+            return
+        self.close_reason = reason
+        transport.close()
+        # A client that does not read would keep its last bytes, and so the socket, for ever.
+        self.hub.loop.call_later(CLOSE_GRACE_S, self.abort)
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+def format_address(peername: object) -> str:
+    if isinstance(peername, tuple) and len(peername) >= 2:
+        host, port = peername[0], peername[1]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return str(peername or "")
+
+
+def certificate_name(transport: asyncio.BaseTransport) -> str:
+    """The common name in the client's certificate, empty when there is none."""
+    certificate = transport.get_extra_info("peercert")
+    if not certificate:
+        return ""
+    for part in certificate.get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    return ""

@@ -1,0 +1,100 @@
+"""MQTT over WebSocket: frames by wsproto, everything else as on any byte stream."""
+
+import logging
+
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Ping,
+    RejectConnection,
+    RejectData,
+    Request,
+    TextMessage,
+)
+from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import ProtocolError as FramingError
+
+from holdfast.net.gate import Gate
+from holdfast.net.hub import Hub
+from holdfast.net.peer import StreamPeer
+
+log = logging.getLogger("holdfast.net")
+
+# `mqttv3.1` is what clients of that age ask for.
+SUBPROTOCOLS = ("mqtt", "mqttv3.1")
+
+
+class WebSocketPeer(StreamPeer):
+    """A packet may span frames and a frame may hold many packets [MQTT-6.0.0-2]."""
+
+    def __init__(self, hub: Hub, gate: Gate, path: str) -> None:
+        super().__init__(hub, gate)
+        self.path = path
+        self.framing = WSConnection(ConnectionType.SERVER)
+        self.accepted = False
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self.framing.receive_data(data)
+            for event in self.framing.events():
+                self.on_event(event)
+        except FramingError as error:
+            log.warning("websocket error", extra={"address": self.address, "error": str(error)})
+            self.drop("websocket error")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def on_event(self, event: object) -> None:
+        if isinstance(event, BytesMessage):
+            self.feed(bytes(event.data))
+        elif isinstance(event, Request):
+            self.on_request(event)
+        elif isinstance(event, TextMessage):
+            # Only binary frames carry MQTT [MQTT-6.0.0-1].
+            self.raw(self.framing.send(CloseConnection(CloseReason.UNSUPPORTED_DATA, "binary frames only")))
+            self.drop("text frame")
+        elif isinstance(event, Ping):
+            self.raw(self.framing.send(event.response()))
+        elif isinstance(event, CloseConnection):
+            self.raw(self.framing.send(event.response()))
+            self.drop("websocket closed")
+
+    def on_request(self, request: Request) -> None:
+        if request.target.split("?")[0] != self.path:
+            self.refuse(404, f"MQTT is served at {self.path}")
+            return
+        chosen = next((name for name in SUBPROTOCOLS if name in request.subprotocols), None)
+        if chosen is None:
+            self.refuse(400, "the subprotocol must be mqtt")  # [MQTT-6.0.0-4]
+            return
+        self.raw(self.framing.send(AcceptConnection(subprotocol=chosen)))
+        self.accepted = True
+
+    def refuse(self, status: int, text: str) -> None:
+        body = f"{text}\n".encode()
+        headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
+        rejection = RejectConnection(status_code=status, headers=headers, has_body=True)
+        self.raw(self.framing.send(rejection))
+        self.raw(self.framing.send(RejectData(data=body, body_finished=True)))
+        self.drop(text)
+
+    def drop(self, reason: str) -> None:
+        """The stream is over: the broker hears of it when the transport says so."""
+        super().close(reason)
+
+    def raw(self, data: bytes) -> None:
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def write(self, data: bytes) -> None:
+        if self.accepted and self.transport is not None:
+            self.transport.write(self.framing.send(BytesMessage(data)))
+
+    def close(self, reason: str) -> None:
+        if self.accepted and not self.close_reason and self.transport is not None:
+            self.accepted = False
+            self.raw(self.framing.send(CloseConnection(CloseReason.NORMAL_CLOSURE, None)))
+        super().close(reason)

@@ -1,0 +1,284 @@
+"""The composition root: configuration in, running broker out. The only place that names concrete parts."""
+
+import asyncio
+import errno
+import gc
+import logging
+import resource
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from holdfast import __version__, diagnostics
+from holdfast.broker.access import ALL, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access, Rule
+from holdfast.broker.core import Broker
+from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy, preset
+from holdfast.broker.settings import Settings as BrokerSettings
+from holdfast.broker.system import SystemTopics
+from holdfast.config import ConfigError, Listener, Loaded, Settings, milliseconds
+from holdfast.errors import UsageError
+from holdfast.net.authentication import PasswordAuthenticator
+from holdfast.net.gate import Gate
+from holdfast.net.hub import Hub
+from holdfast.net.peer import StreamPeer
+from holdfast.net.tls import Certificates
+from holdfast.net.websocket import WebSocketPeer
+from holdfast.passwords import PasswordFile
+
+log = logging.getLogger("holdfast")
+
+BACKLOG = 4096
+# How long clients may take to swallow their goodbye.
+SHUTDOWN_GRACE_S = 2.0
+# The core makes no reference cycles. What others make is collected in small, frequent portions; a full collection
+# would look at every retained message there is and stop the loop for it.
+COLLECT_EVERY_S = 5.0
+
+ACTIONS = {"publish": PUBLISH, "subscribe": SUBSCRIBE, "retain": RETAIN, "receive": RECEIVE, "all": ALL}
+POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
+
+
+def run(loaded: Loaded) -> int:
+    """Serve until told to stop; the process's exit code."""
+    import uvloop
+
+    raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve(loaded))
+
+
+async def serve(loaded: Loaded) -> int:
+    server = Server(loaded, asyncio.get_running_loop())
+    try:
+        await server.start()
+        await server.stopping.wait()
+    finally:
+        await server.stop()
+    return 0
+
+
+class Server:
+    """A broker with its listeners, signals and periodic work."""
+
+    def __init__(self, loaded: Loaded, loop: asyncio.AbstractEventLoop) -> None:
+        self.loaded = loaded
+        self.loop = loop
+        self.stopping = asyncio.Event()
+        settings = loaded.settings
+        self.broker = Broker(broker_settings(settings), f"hf-{secrets.token_hex(4)}-")
+        self.broker.set_access(access_rules(settings))
+        self.hub = Hub(self.broker, loop)
+        self.authenticator = PasswordAuthenticator(self.hub, password_file(settings))
+        self.certificates: list[Certificates] = []
+        self.servers: list[asyncio.Server] = []
+        self.gates: list[Gate] = []
+        self.system = SystemTopics(__version__, self.hub.now_ms())
+        self.timers: list[asyncio.TimerHandle] = []
+
+    async def start(self) -> None:
+        listeners = self.loaded.settings.listeners()
+        if any(not listener.allow_anonymous for listener in listeners):
+            self.broker.authenticator = self.authenticator
+        for listener in listeners:
+            await self.listen(listener)
+        self.loop.add_signal_handler(signal.SIGTERM, self.stopping.set)
+        self.loop.add_signal_handler(signal.SIGINT, self.stopping.set)
+        self.loop.add_signal_handler(signal.SIGHUP, self.reload)
+        self.hub.start()
+        interval = self.loaded.settings.sys.interval
+        if interval > 0:
+            self.every(interval, self.publish_system)
+        gc.freeze()
+        gc.disable()
+        self.every(COLLECT_EVERY_S, lambda: gc.collect(1))
+
+    async def listen(self, listener: Listener) -> None:
+        settings = self.loaded.settings
+        if listener.scheme in ("udp", "http", "https"):
+            log.warning("listener not served by this version", extra={"listener": listener.url})
+            return
+        gate = Gate(listener.max_connections, settings.limits.message_rate, listener.allow_anonymous)
+        context = None
+        if listener.is_tls:
+            certificates = Certificates(
+                listener.cert,
+                listener.key,
+                listener.ca,
+                listener.require_client_certificate,
+                settings.tls.min_version,
+                settings.tls.ciphers,
+            )
+            self.certificates.append(certificates)
+            context = certificates.context
+        hub = self.hub
+        factory: Callable[[], Any] = lambda: StreamPeer(hub, gate)  # noqa: E731
+        if listener.is_websocket:
+            factory = lambda: WebSocketPeer(hub, gate, listener.path)  # noqa: E731
+        try:
+            server = await self.loop.create_server(
+                factory, listener.host, listener.port, ssl=context, backlog=BACKLOG, reuse_address=True
+            )
+        except OSError as error:
+            raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
+        self.servers.append(server)
+        self.gates.append(gate)
+        for sock in server.sockets:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            host, port = sock.getsockname()[:2]
+            place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            log.info(f"listening {listener.scheme}://{place}")
+
+    def every(self, interval_s: float, act: Callable[[], object]) -> None:
+        def again() -> None:
+            self.timers[place] = self.loop.call_later(interval_s, again)
+            act()
+
+        place = len(self.timers)
+        self.timers.append(self.loop.call_later(interval_s, again))
+        self.loop.call_soon(act)
+
+    def publish_system(self) -> None:
+        self.broker.now_ms = self.hub.now_ms()
+        self.system.publish(self.broker)
+        self.hub.carry_out()
+
+    def reload(self) -> None:
+        """SIGHUP: certificates, log level, users and access rules; says what could not be changed."""
+        try:
+            loaded = self.loaded.reload()
+            rules = access_rules(loaded.settings)
+            passwords = password_file(loaded.settings)
+            for certificates in self.certificates:
+                certificates.reload()
+        except (ConfigError, OSError) as error:
+            log.error("reload failed, everything stays as it was", extra={"error": str(error)})
+            return
+        diagnostics.configure(loaded.settings.log.level, loaded.settings.log.format)
+        self.broker.set_access(rules)
+        self.authenticator.passwords = passwords
+        left = unchanged(self.loaded.settings, loaded.settings)
+        self.loaded = loaded
+        log.info("reloaded certificates, log level, users and access rules")
+        if left:
+            log.warning("these settings need a restart", extra={"settings": ", ".join(left)})
+
+    async def stop(self) -> None:
+        for server in self.servers:
+            server.close()
+        for timer in self.timers:
+            timer.cancel()
+        self.hub.stop()
+        log.info("stopping", extra={"clients": self.broker.counters.connected_now})
+        self.broker.shut_down(self.hub.now_ms())
+        self.hub.carry_out()
+        deadline = self.loop.time() + SHUTDOWN_GRACE_S
+        while any(gate.peers for gate in self.gates) and self.loop.time() < deadline:
+            for gate in self.gates:
+                for peer in list(gate.peers):
+                    peer.close("the server is shutting down")
+            await asyncio.sleep(0.02)
+        for gate in self.gates:
+            for peer in list(gate.peers):
+                peer.abort()
+        self.authenticator.stop()
+        await asyncio.sleep(0)
+        log.info("stopped")
+
+
+def explain(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "address already in use - is another broker running?"
+    if error.errno == errno.EACCES:
+        return "permission denied - ports below 1024 need privileges"
+    return (error.strerror or str(error)).lower()
+
+
+def raise_file_limit() -> None:
+    """As many connections as the system lets this process have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def broker_settings(settings: Settings) -> BrokerSettings:
+    limits = settings.limits
+    retainer = settings.retainer
+    to = BrokerSettings()
+    to.max_packet_size = limits.max_packet_size
+    to.max_connections = limits.max_connections
+    to.connect_timeout_ms = milliseconds(limits.connect_timeout)
+    to.connect_rate = limits.connect_rate
+    to.max_inflight = min(limits.max_inflight, 65534)
+    to.receive_maximum = limits.receive_maximum
+    to.topic_alias_maximum = limits.topic_alias_maximum
+    to.max_queued_messages = limits.max_queued_messages or 1 << 60
+    to.max_queued_bytes = limits.max_queued_bytes or 1 << 60
+    to.max_outbox_bytes = limits.max_outbox_bytes or 1 << 60
+    to.max_topic_levels = limits.max_topic_levels
+    to.max_subscriptions = limits.max_subscriptions
+    to.max_qos = limits.max_qos
+    to.keep_alive_max = int(limits.keep_alive_max)
+    to.session_expiry_max = int(limits.session_expiry_max)
+    to.max_client_id_length = limits.max_client_id_length
+    to.max_tombstones = limits.delta_tombstones
+    to.response_information = settings.response_information
+    to.retain_available = retainer.enable
+    to.max_retained_messages = retainer.max_retained_messages
+    to.max_retained_bytes = retainer.max_bytes
+    to.max_retained_payload = retainer.max_payload_size
+    to.retained_expiry_ms = milliseconds(retainer.expiry_interval)
+    to.max_retained_per_user = retainer.max_messages_per_user
+    to.max_retained_bytes_per_user = retainer.max_bytes_per_user
+    to.strict_limits = retainer.strict
+    for policy in retainer.policy:
+        to.policies.append(
+            Policy(
+                policy.filter.encode(),
+                POLICY_ACTIONS[policy.action],
+                milliseconds(policy.ttl),
+                policy.max_messages,
+                policy.max_bytes,
+                policy.users or None,
+            )
+        )
+    for name in retainer.presets:
+        to.policies += preset(name)
+    return to
+
+
+def access_rules(settings: Settings) -> Access | None:
+    """None when no rule is given: then everything is allowed and nothing is asked."""
+    rules: list[Rule] = []
+    for rule in settings.access:
+        actions = 0
+        for action in rule.action:
+            actions |= ACTIONS[action]
+        for topic_filter in rule.filter:
+            rules.append(Rule(rule.permission == "allow", actions, topic_filter.encode(), rule.user, rule.client_id))
+    if not rules:
+        return None
+    return Access(rules, settings.auth.no_match == "allow")
+
+
+def password_file(settings: Settings) -> PasswordFile | None:
+    path = settings.auth.password_file
+    return PasswordFile(path) if path is not None else None
+
+
+def unchanged(old: Settings, new: Settings) -> list[str]:
+    """Settings that differ but are read only at start."""
+    reloadable = {"access", "auth", "log", "tls"}
+    before = old.model_dump()
+    after = new.model_dump()
+    return [
+        f"{section}.{key}" if isinstance(before[section], dict) else section
+        for section in before
+        if section not in reloadable and before[section] != after[section]
+        for key in (
+            [k for k in before[section] if before[section][k] != after[section][k]]
+            if isinstance(before[section], dict)
+            else [section]
+        )
+    ]
