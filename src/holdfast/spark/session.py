@@ -1,0 +1,145 @@
+"""Starting Spark: local by default, any master or a Spark Connect server by name, and quiet.
+
+Spark and the JVM talk a lot while they start. Their output goes to a file of ours, shown only when starting fails or
+when the user asks for it, so that what a command prints is what it has to say.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+LEAST_JAVA = 17
+NO_JAVA = (
+    "Spark needs Java 17 or newer, and none was found: install one "
+    "(Debian: `apt-get install -y openjdk-17-jre-headless`) or point JAVA_HOME at one"
+)
+
+
+def check_java() -> None:
+    """Say what to install before Spark fails with a page of Java."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or shutil.which(java) is None:
+        raise UsageError(NO_JAVA if not home else f"JAVA_HOME is {home}, but there is no {java}; {NO_JAVA}")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    if found is None or int(found[1]) < LEAST_JAVA:
+        got = (answer.stderr or answer.stdout).strip().splitlines()
+        raise UsageError(f"{NO_JAVA} ({java} says: {got[0] if got else 'nothing'})")
+
+
+def check_packages() -> None:
+    try:
+        import deltalake  # noqa: F401
+        import pandas  # noqa: F401
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"{error.name} is not installed: `pip install holdfast[spark]` brings the pipeline") from None
+
+
+@contextmanager
+def _quiet(path: str | None) -> Iterator[None]:
+    """Send this process's stderr, and that of the JVM started within, to a file."""
+    if path is None:
+        yield
+        return
+    sys.stderr.flush()
+    saved = os.dup(2)
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(target, 2)
+    os.close(target)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def start_session(
+    master: str | None = None,
+    *,
+    name: str = "holdfast",
+    memory: str = "1g",
+    shuffle_partitions: int | None = None,
+    verbose: bool = False,
+    settings: dict[str, str] | None = None,
+) -> "SparkSession":
+    """A session on this machine, on a cluster, or on a Connect server (`sc://host:port`)."""
+    check_packages()
+    from pyspark.sql import SparkSession
+
+    master = master or LOCAL
+    if master.startswith("sc://"):
+        return _connect(SparkSession.builder, master, name, settings or {})
+    check_java()
+    # workers must run this interpreter: the system's one has no Arrow
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    cores = os.cpu_count() or 2
+    conf = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": memory,
+        "spark.log.level": "INFO" if verbose else "ERROR",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.adaptive.enabled": "true",
+        # on one machine 200 shuffle partitions only cost; adaptive execution merges small ones, it does not split work
+        "spark.sql.shuffle.partitions": str(
+            shuffle_partitions or (max(cores, 4) if master.startswith("local") else 64)
+        ),
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
+        **(settings or {}),
+    }
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    log = None if verbose else tempfile.mkstemp(prefix="holdfast-spark-", suffix=".log")[1]
+    try:
+        with _quiet(log):
+            session = builder.getOrCreate()
+    except Exception as error:
+        tail = Path(log).read_text(errors="replace").strip().splitlines()[-1:] if log else []
+        raise UsageError(f"Spark did not start on {master}: {'; '.join([_first_line(error), *tail])}") from error
+    return session
+
+
+def _connect(builder: "SparkSession.Builder", url: str, name: str, settings: dict[str, str]) -> "SparkSession":
+    try:
+        session = builder.remote(url).appName(name).create()
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+        for key, value in settings.items():
+            session.conf.set(key, value)
+    except ImportError as error:
+        raise UsageError(f"Spark Connect needs more packages: `pip install pyspark[connect]` ({error})") from None
+    except Exception as error:
+        raise UsageError(f"could not reach the Spark Connect server at {url}: {_first_line(error)}") from error
+    return session
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def reason(error: BaseException) -> str:
+    """The sentence a person needs from an error that crossed Spark: ours when one of ours is inside."""
+    text = str(error)
+    ours = re.findall(r"holdfast\.errors\.\w+: (.+)", text)
+    return ours[-1].strip() if ours else _first_line(error)

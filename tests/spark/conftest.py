@@ -1,0 +1,35 @@
+"""One Spark session for every test of this folder: starting one takes seconds. All of them run in one xdist group."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HOLDFAST_PURE", "1")
+
+from holdfast.spark.session import start_session
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["object"]:
+    session = start_session(
+        "local[2]",
+        name="holdfast tests",
+        shuffle_partitions=4,
+        settings={
+            "spark.local.dir": str(tmp_path_factory.mktemp("spark-local")),
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        },
+    )
+    yield session
+    session.stop()
