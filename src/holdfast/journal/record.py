@@ -1,0 +1,161 @@
+"""Frames: how a record lies in a segment file, and the walk over many of them.
+
+    marker (2) | length of the record (4) | CRC32C of the record (4) | record: version (1), kind (1), offset (8), ...
+
+A wrong length shows in the checksum, which then covers other bytes than it was made of. The marker lets
+a reader find the next record after a damaged one: its first byte never occurs in UTF-8 text. Nothing here knows what a
+record means beyond its offset, and nothing does I/O. This module is compiled with the hot set, so the checksum, which
+comes from a library, is handed in.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Final, final
+
+MARKER: Final = b"\xf5\x48"
+FRAME_HEAD: Final = struct.Struct("<2sII")
+FRAME_SIZE: Final = 10
+OFFSET: Final = struct.Struct("<Q")
+RECORD_MIN: Final = 10
+RECORD_MAX: Final = 1 << 29  # the largest MQTT packet has 256 MiB; more than twice that is damage
+
+# Kinds of records that the journal writes for itself, all below those of its users. Their offset is that of the record
+# before them.
+OWN: Final = 16
+RESERVED: Final = 1  # offsets below the one in the body may have been given out
+CLOSED: Final = 2  # the journal was closed in order: the next offset is the one in the body
+
+# How a scan ended.
+MORE: Final = 0  # at the end of the data, or in the middle of a frame
+LIMIT: Final = 1  # in front of a record that is past the limit
+BAD: Final = 2  # in front of bytes that are not a frame
+EMPTY: Final = 3  # in front of zeros: space that was set aside and not written yet
+
+Checksum = Callable[[bytes], int]
+
+
+def frame_all(records: list[bytes], checksum: Checksum) -> bytes:
+    """The records as they are written, one after another."""
+    parts: list[bytes] = []
+    for record in records:
+        head: bytes = FRAME_HEAD.pack(MARKER, len(record), checksum(record))
+        parts.append(head)
+        parts.append(record)
+    return b"".join(parts)
+
+
+def framed_size(records: list[bytes]) -> int:
+    size = 0
+    for record in records:
+        size += FRAME_SIZE + len(record)
+    return size
+
+
+def own_record(kind: int, offset: int, number: int) -> bytes:
+    """A record of the journal's own; `number` is its whole body."""
+    head: bytes = struct.pack("<BBQQ", 1, kind, offset, number)
+    return head
+
+
+def own_number(record: bytes) -> int:
+    number: int = OFFSET.unpack_from(record, RECORD_MIN)[0]
+    return number
+
+
+def offset_of(record: bytes) -> int:
+    offset: int = OFFSET.unpack_from(record, 2)[0]
+    return offset
+
+
+@final
+class Scan:
+    """What `scan` found: the records, where it stopped, and why."""
+
+    def __init__(self, last: int) -> None:
+        self.records: list[bytes] = []
+        self.position = 0
+        self.ended = MORE
+        self.last = last  # the offset of the last record passed
+        self.reserved = 0  # the highest number of a RESERVED
+        self.closed = -1  # the number of a CLOSED that nothing followed, 0 if something did, -1 if nothing was found
+
+
+def scan(data: bytes, position: int, after: int, limit: int, checksum: Checksum) -> Scan:
+    """The whole frames of `data` from `position` on, as far as their offsets are above `after` and at most `limit`.
+
+    Offsets only grow in a journal, so a record whose offset does not is a copy of one that is known and is left out.
+    """
+    found = Scan(after)
+    records = found.records
+    end = len(data)
+    last = after
+    while True:
+        start = position + FRAME_SIZE
+        if start > end:
+            found.ended = BAD if position < end and not may_be_frame(data, position, end) else MORE
+            break
+        head = FRAME_HEAD.unpack_from(data, position)
+        marker: bytes = head[0]
+        if marker != MARKER:
+            found.ended = EMPTY if marker == b"\x00\x00" and is_zero(data, position, end) else BAD
+            break
+        length: int = head[1]
+        if length < RECORD_MIN or length > RECORD_MAX:
+            found.ended = BAD
+            break
+        stop = start + length
+        if stop > end:
+            found.ended = MORE
+            break
+        record = data[start:stop]
+        wanted: int = head[2]
+        if checksum(record) != wanted:
+            found.ended = BAD
+            break
+        offset: int = OFFSET.unpack_from(record, 2)[0]
+        if offset > limit:
+            found.ended = LIMIT
+            break
+        position = stop
+        kind = record[1]
+        if kind < OWN:
+            if kind == RESERVED:
+                found.reserved = max(found.reserved, own_number(record))
+                found.closed = 0
+            elif kind == CLOSED:
+                found.closed = own_number(record)
+        elif offset > last:
+            records.append(record)
+            last = offset
+            found.closed = 0
+    found.position = position
+    found.last = last
+    return found
+
+
+def may_be_frame(data: bytes, position: int, end: int) -> bool:
+    """Whether fewer bytes than a frame head could be the beginning of one, or of empty space."""
+    return MARKER.startswith(data[position : min(end, position + 2)]) or is_zero(data, position, end)
+
+
+def is_zero(data: bytes, position: int, end: int) -> bool:
+    return data.count(0, position, end) == end - position
+
+
+def find_frame(data: bytes, position: int, after: int, checksum: Checksum) -> int:
+    """Where the next whole and sound frame with an offset above `after` starts, from `position` on; -1 if nowhere."""
+    end = len(data)
+    while True:
+        position = data.find(MARKER, position)
+        if position < 0 or position + FRAME_SIZE + RECORD_MIN > end:
+            return -1
+        head = FRAME_HEAD.unpack_from(data, position)
+        length: int = head[1]
+        start = position + FRAME_SIZE
+        if RECORD_MIN <= length <= end - start:
+            record = data[start : start + length]
+            wanted: int = head[2]
+            if checksum(record) == wanted:
+                if offset_of(record) > after:
+                    return position
+        position += 1

@@ -1,0 +1,60 @@
+"""Which segments may go: those that every consumer has passed, and, past the journal's own limit, more than those.
+
+A consumer is a fold of the journal that keeps its own place, such as the state or the history. An *expendable* one may
+lose records when the journal would otherwise grow without end; what it lost is said. For the others the journal refuses
+to grow instead.
+"""
+
+from dataclasses import dataclass
+
+from holdfast.journal.segment import SegmentName
+
+
+@dataclass(frozen=True)
+class SealedSegment:
+    name: SegmentName
+    size: int
+    last: int  # offset of its last record
+
+
+class Retention:
+    """Invariant: `sealed` is in offset order and holds every segment but the one being written."""
+
+    def __init__(self, max_bytes: int, consumers: dict[str, int], expendable: frozenset[str]) -> None:
+        self.max_bytes = max_bytes
+        self.passed = dict(consumers)
+        self.expendable = expendable
+        self.sealed: list[SealedSegment] = []
+
+    def note(self, consumer: str, offset: int) -> None:
+        self.passed[consumer] = max(offset, self.passed.get(consumer, 0))
+
+    def size(self) -> int:
+        return sum(segment.size for segment in self.sealed)
+
+    def take_passed(self) -> list[SealedSegment]:
+        """Segments from the front that all consumers have passed; they are no longer kept here."""
+        needed = min(self.passed.values(), default=0)
+        count = 0
+        while count < len(self.sealed) and self.sealed[count].last <= needed:
+            count += 1
+        taken, self.sealed = self.sealed[:count], self.sealed[count:]
+        return taken
+
+    def take_excess(self, open_size: int) -> list[SealedSegment]:
+        """Segments to give up so that the journal keeps to its limit, oldest first; only expendable consumers lose."""
+        firm = min((at for name, at in self.passed.items() if name not in self.expendable), default=1 << 64)
+        excess = self.size() + open_size - self.max_bytes
+        taken: list[SealedSegment] = []
+        while excess > 0 and self.sealed and self.sealed[0].last <= firm:
+            taken.append(self.sealed.pop(0))
+            excess -= taken[-1].size
+        return taken
+
+    def losers(self, segments: list[SealedSegment]) -> list[str]:
+        """The consumers that have not read all of these."""
+        last = max((segment.last for segment in segments), default=0)
+        return sorted(name for name, at in self.passed.items() if at < last)
+
+    def is_full(self, open_size: int) -> bool:
+        return self.size() + open_size > self.max_bytes

@@ -1,0 +1,375 @@
+"""The journal's writer: one thread that makes records durable and says so.
+
+Callers hand over records and go on. Whatever gathers while one `fdatasync` runs is written and synced together by the
+next, so the cost of a sync is shared by as many records as there is pressure.
+
+When the disk refuses, the file that refused is never written again: what had been durable in it stays, and everything
+since then goes to a new file as soon as the disk lets us. Until then the journal is not `healthy`; whoever waits for
+records is told at once that they are not durable, and records that are facts already (the caller has acted on them) are
+held in memory and written first when there is room again, so the log never contradicts what the caller did.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from time import monotonic
+
+from holdfast.errors import StoreError, UsageError
+from holdfast.journal.disk import Disk
+from holdfast.journal.reader import Damage
+from holdfast.journal.record import CLOSED, RESERVED, frame_all, framed_size, offset_of, own_record
+from holdfast.journal.recovery import find_end
+from holdfast.journal.retention import Retention, SealedSegment
+from holdfast.journal.segment import HEAD_SIZE, Segment, checksum
+from holdfast.journal.watermark import Watermark
+
+Done = Callable[[StoreError | None], None]
+Schedule = Callable[[Callable[[], None]], object]
+
+BATCH_BYTES = 16 << 20
+RESERVE = 1 << 24  # offsets that may be given out before the next reservation is durable
+
+
+@dataclass(frozen=True)
+class Options:
+    segment_bytes: int = 64 << 20
+    max_bytes: int = 8 << 30
+    held_bytes: int = 64 << 20  # facts held in memory while the disk refuses
+    background_sync_s: float = 0.2  # the longest that records nobody waits for stay unsynced
+    retry_s: float = 0.5
+    expendable: frozenset[str] = frozenset({"history"})
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something to tell the operator. Kinds: stalled, recovered, abandoned, dropped, lost."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Append:
+    records: list[bytes]
+    done: Done | None
+    revocable: bool
+
+
+@dataclass(frozen=True)
+class Passed:
+    consumer: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Reserve:
+    next_offset: int
+
+
+class Journal:
+    """Open it, `start` it, `append` from the thread that `schedule` reports to, `close` it.
+
+    Invariants: records are written in the order of their offsets; every offset at or below `durable` is durable if it
+    was ever appended; a `done` is called exactly once, on the caller's thread, in the order of the appends.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        consumers: dict[str, int],
+        schedule: Schedule,
+        on_event: Callable[[Event], None] = lambda event: None,
+        at_least: int = 1,
+        quarantine: Path | None = None,
+        options: Options | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        """Find the end and cut a torn tail. `consumers` says how far each has come; `at_least` is a lower bound for
+        the next offset that they know of.
+        """
+        self.folder = folder
+        self.options = options if options is not None else Options()
+        self.disk = disk if disk is not None else Disk()
+        self.schedule = schedule
+        self.on_event = on_event
+        self.disk.make_folder(folder)
+        end = find_end(folder, quarantine, self.disk)
+        self.damage: list[Damage] = end.damage
+        self.torn = end.torn
+        self.next_offset = max(end.next_offset, at_least)
+        self.last = max(end.last, at_least - 1)  # offset of the last record handed to the disk
+        self.durable = self.last
+        self.reserved = end.next_offset
+        self.healthy = True
+        self.retention = Retention(self.options.max_bytes, consumers, self.options.expendable)
+        self.retention.sealed = end.sealed
+        self.segment: Segment | None = None
+        if end.name is not None and end.size >= HEAD_SIZE:
+            self.segment = Segment.resume(self.disk, folder, end.name, end.size)
+        elif end.name is not None:  # created and never synced: nothing in it was promised
+            self.disk.remove(folder / str(end.name))
+        self.watermark = Watermark(folder, write=True)
+        self.watermark.set(self.durable)
+        self.queue: SimpleQueue[Append | Passed | Reserve | None] = SimpleQueue()
+        self.unsynced: list[bytes] = []  # records in the segment that are not durable yet
+        self.held: list[bytes] = []  # records that the disk refused
+        self.synced_at = monotonic()
+        self.retry_at = 0.0
+        self.problem: StoreError | None = None
+        self.lost = 0
+        self.closed = False
+        self.thread = threading.Thread(target=self.run, name="holdfast-journal", daemon=True)
+
+    def start(self) -> None:
+        self.queue.put(Reserve(self.next_offset))
+        self.thread.start()
+
+    def append(self, records: list[bytes], done: Done | None = None, revocable: bool = False) -> None:
+        """Hand over records, offsets ascending. Never blocks.
+
+        `done` is called once they are durable (None) or cannot be made so now (the error). Without `done` they are
+        synced in the background. `revocable` says that nothing has been done about these records yet: when the disk
+        refuses they are forgotten instead of held.
+        """
+        if self.closed:
+            raise UsageError("journal is closed, expected no more records")
+        self.queue.put(Append(records, done, revocable))
+
+    def passed(self, consumer: str, offset: int) -> None:
+        """A consumer keeps everything up to `offset` by itself now."""
+        self.queue.put(Passed(consumer, offset))
+
+    def reserve(self, next_offset: int) -> None:
+        """Offsets below this have been given out, maybe to records that are not journalled. Call now and then."""
+        if next_offset + RESERVE // 2 > self.reserved:
+            self.queue.put(Reserve(next_offset))
+
+    def close(self, next_offset: int = 0) -> None:
+        """Write and sync what was appended, and stop. Blocks. `next_offset` is the first that was never given out."""
+        if self.closed:
+            return
+        self.closed = True
+        self.next_offset = max(next_offset, self.next_offset)
+        self.queue.put(None)
+        if self.thread.ident is not None:
+            self.thread.join()
+        self.watermark.close()
+
+    # What follows runs in the writer's thread.
+
+    def run(self) -> None:
+        stop = False
+        while not stop:
+            batch, stop = self.gather()
+            appends = [item for item in batch if isinstance(item, Append)]
+            try:
+                self.handle(appends, batch)
+            except Exception as error:  # a defect must not leave acknowledgements waiting for ever
+                self.stall(error)
+                self.tell(appends)
+        self.finish()
+
+    def gather(self) -> tuple[list[Append | Passed | Reserve], bool]:
+        """Everything that waits, at least one item unless there is something to do without."""
+        timeout: float | None = None
+        if self.held or not self.healthy:
+            timeout = self.options.retry_s
+        elif self.unsynced:
+            timeout = max(0.0, self.synced_at + self.options.background_sync_s - monotonic())
+        batch: list[Append | Passed | Reserve] = []
+        size = 0
+        with suppress(Empty):
+            item = self.queue.get(timeout=timeout)
+            while item is not None:
+                batch.append(item)
+                if isinstance(item, Append):
+                    size += framed_size(item.records)
+                if size > BATCH_BYTES:
+                    return batch, False
+                item = self.queue.get_nowait()
+            return batch, True
+        return batch, False
+
+    def handle(self, appends: list[Append], batch: list[Append | Passed | Reserve]) -> None:
+        given_out = 0
+        for item in batch:
+            if isinstance(item, Passed):
+                self.retention.note(item.consumer, item.offset)
+            elif isinstance(item, Reserve):
+                given_out = max(given_out, item.next_offset)
+        self.drop(self.retention.take_passed())
+        records: list[bytes] = []
+        for append in appends:
+            records += append.records
+        if records or given_out or self.unsynced or not self.healthy:
+            firm = [record for append in appends if not append.revocable for record in append.records]
+            must_sync = given_out > 0 or any(append.done is not None for append in appends)
+            if self.healthy or monotonic() >= self.retry_at:
+                self.commit(records, firm, must_sync, given_out)
+            else:
+                self.hold(firm)
+        self.tell(appends)
+
+    def commit(self, records: list[bytes], firm: list[bytes], must_sync: bool, given_out: int) -> None:
+        """Write `records` behind what is held, and sync if somebody waits or it is time.
+
+        When the file refuses, everything since it was last synced goes into a new one. When that refuses too, all of it
+        is held, except those of `records` that are not `firm`.
+        """
+        must_sync = must_sync or not self.healthy or monotonic() >= self.synced_at + self.options.background_sync_s
+        for attempt in (1, 2):
+            written = 0
+            try:
+                self.make_room(framed_size(self.held) + framed_size(records))
+                self.write(self.held + records, given_out)
+                written = len(self.held) + len(records)
+                if must_sync:
+                    self.sync()
+            except OSError as error:
+                self.held = self.unsynced[: len(self.unsynced) - written] + self.held
+                self.abandon(error)
+                if attempt == 1:
+                    continue
+                self.hold(firm)
+                self.stall(error)
+            except StoreError as error:
+                self.hold(firm)
+                self.stall(error)
+            else:
+                self.held = []
+                self.recover()
+            return
+
+    def make_room(self, size: int) -> None:
+        """See to it that there is a segment for `size` more bytes."""
+        segment = self.segment
+        if segment is not None and segment.size > HEAD_SIZE and segment.size + size > self.options.segment_bytes:
+            segment.seal()
+            self.on_synced()
+            self.retention.sealed.append(SealedSegment(segment.name, segment.size, self.last))
+            self.segment = None
+        open_size = size + (self.segment.size if self.segment is not None else 0)
+        excess = self.retention.take_excess(open_size)
+        if excess:
+            losers = self.retention.losers(excess)
+            first, last = excess[0].name.first, excess[-1].last
+            self.drop(excess)
+            if losers:
+                self.event(
+                    "dropped",
+                    f"journal is over its limit of {self.options.max_bytes} bytes: dropped offsets "
+                    f"{first} to {last}, which {' and '.join(losers)} had not read",
+                )
+        if self.retention.is_full(open_size):
+            slowest = min(self.retention.passed, key=self.retention.passed.__getitem__, default="")
+            raise StoreError(f"journal is full ({self.options.max_bytes} bytes) and {slowest} is behind")
+        if self.segment is None:
+            self.segment = Segment.create(self.disk, self.folder, self.durable + 1)
+
+    def write(self, records: list[bytes], given_out: int) -> None:
+        assert self.segment is not None
+        last = offset_of(records[-1]) if records else self.last
+        top = max(given_out, last + 1)
+        own: list[bytes] = []
+        if top + RESERVE // 2 > self.reserved:
+            self.reserved = top + RESERVE
+        elif self.segment.size > HEAD_SIZE:
+            top = 0
+        if top:  # the newest segment always says what is reserved, so that a restart need not read the others
+            own = [own_record(RESERVED, self.last, self.reserved)]
+        self.segment.write(frame_all(own + records, checksum))
+        self.unsynced += records
+        self.last = last
+
+    def sync(self) -> None:
+        assert self.segment is not None
+        self.segment.sync()
+        self.on_synced()
+
+    def on_synced(self) -> None:
+        self.unsynced = []
+        self.durable = self.last
+        self.watermark.set(self.durable)
+        self.synced_at = monotonic()
+
+    def abandon(self, error: OSError) -> None:
+        """Never write to the file again. What was durable in it stays."""
+        segment, self.segment = self.segment, None
+        self.unsynced = []
+        self.last = self.durable
+        if segment is None:
+            return
+        segment.abandon()
+        if segment.synced:
+            self.retention.sealed.append(SealedSegment(segment.name, segment.synced, self.durable))
+        self.event("abandoned", f"journal segment {segment.name} failed and is not written again: {describe(error)}")
+
+    def hold(self, records: list[bytes]) -> None:
+        """Keep facts for later, as many as memory is meant for."""
+        room = self.options.held_bytes - framed_size(self.held)
+        for index, record in enumerate(records):
+            room -= len(record)
+            if room < 0:
+                self.lost += len(records) - index
+                return
+            self.held.append(record)
+
+    def stall(self, error: Exception) -> None:
+        self.retry_at = monotonic() + self.options.retry_s
+        self.problem = StoreError(f"journal cannot be written: {describe(error)}")
+        if self.healthy:
+            self.healthy = False
+            self.event("stalled", f"{self.problem}; trying again every {self.options.retry_s} s")
+
+    def recover(self) -> None:
+        if self.healthy:
+            return
+        self.healthy = True
+        self.problem = None
+        self.event("recovered", "journal can be written again")
+        if self.lost:
+            self.event("lost", f"{self.lost} records that nobody was promised did not fit in memory meanwhile")
+            self.lost = 0
+
+    def tell(self, appends: list[Append]) -> None:
+        dones = [append.done for append in appends if append.done is not None]
+        if not dones:
+            return
+        problem = self.problem
+
+        def call_all() -> None:
+            for done in dones:
+                done(problem)
+
+        self.schedule(call_all)
+
+    def drop(self, segments: list[SealedSegment]) -> None:
+        for segment in segments:
+            with suppress(OSError):  # it is tried again after the next start
+                self.disk.remove(self.folder / str(segment.name))
+
+    def event(self, kind: str, message: str) -> None:
+        event = Event(kind, message)
+        self.schedule(lambda: self.on_event(event))
+
+    def finish(self) -> None:
+        """Leave a mark that says which offset comes next, so that a restart after this one skips none."""
+        try:
+            if self.unsynced or self.held:
+                self.commit([], [], True, 0)
+            if self.segment is not None and self.healthy:
+                end = own_record(CLOSED, self.last, max(self.next_offset, self.last + 1))
+                self.segment.write(frame_all([end], checksum))
+                self.segment.seal()
+        except OSError as error:
+            self.stall(error)
+        if self.held:
+            self.event("lost", f"{len(self.held) + self.lost} records could not be written before the end")
+
+
+def describe(error: Exception) -> str:
+    return error.strerror or repr(error) if isinstance(error, OSError) else str(error)
