@@ -43,7 +43,7 @@ def read_results(folder: Path) -> Results:
     return merged
 
 
-def tests_by_clause(results: Results) -> dict[Key, dict[str, list[str]]]:
+def proofs(results: Results) -> dict[Key, dict[str, list[str]]]:
     """For each clause the test functions that name it, each with the outcomes of its cases."""
     found: dict[Key, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for nodeid, row in results.items():
@@ -71,7 +71,7 @@ def table_row(clause: Clause, tests: dict[str, list[str]]) -> str:
 
 
 def page(results: Results) -> str:
-    tests = tests_by_clause(results)
+    tests = proofs(results)
     lines = [
         "# Conformance",
         "",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conformance.clauses import CLAUSES, UNTESTABLE, VERSIONS, Key
-from conformance.report import FOLDERS, ROOT, read_results, tests_by_clause
+from conformance.report import FOLDERS, ROOT, read_results, proofs
 
 TESTED_SHARE = 0.95
 
@@ -28,7 +28,7 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> set[Key]:
         text=True,
     )
     assert done.returncode == 0, f"collecting {FOLDERS} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
-    return set(tests_by_clause(read_results(Path(folder))))
+    return set(proofs(read_results(Path(folder))))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
