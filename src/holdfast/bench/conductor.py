@@ -169,7 +169,10 @@ class Conductor:
         if not self.sinks or not self.sources:
             return
         received, quiet_since = -1, time.monotonic()
-        while received < result.expected and time.monotonic() - quiet_since < self.plan.drain_s and not self._failed():
+        deadline = quiet_since + self.plan.drain_at_most_s
+        while received < result.expected and not self._failed():
+            if time.monotonic() > min(deadline, quiet_since + self.plan.drain_s):
+                return
             now = self.board.total(self.sinks, MESSAGES)
             if now != received:
                 received, quiet_since = now, time.monotonic()

@@ -21,7 +21,9 @@ class Plan:
     publishers: int = 1
     subscribers: int = 1
     size: int = 64
-    topic: str = "bench/%i"
+    topic: str = "bench/%i"  # %i is the client's number, %m the message's, see `distinct`
+    distinct: int = 0  # topics that a publisher goes through, one message each, over and over
+    topic_filters: tuple[str, ...] = ()  # what subscribers subscribe in turn, in place of `topic`
     retain: bool = False
     inflight: int = 200
     rate: float = 0.0  # messages a second over all publishers; 0 = as fast as the broker takes them
@@ -29,6 +31,7 @@ class Plan:
     duration_s: float = 5.0
     warmup_s: float = 0.5  # left out of the rates; a run that counts messages has none
     drain_s: float = 2.0  # how long nothing may arrive, once sending is over, before the rest is given up
+    drain_at_most_s: float = 60.0  # when the rest is given up although messages still arrive
     stamped: bool = False  # payloads carry their send time
     username: str | None = None
     password: str | None = None
@@ -42,11 +45,18 @@ class Plan:
             raise UsageError(f"inflight is {self.inflight}, expected 1 to 32767")
         if self.qos not in (0, 1, 2):
             raise UsageError(f"qos is {self.qos}, expected 0, 1 or 2")
+        if self.distinct and (self.qos or self.rate):
+            raise UsageError("distinct topics are for QoS 0 without a rate")
         if self.version not in (4, 5):
             raise UsageError(f"protocol level is {self.version}, expected 4 (MQTT 3.1.1) or 5")
 
     def topic_of(self, index: int) -> str:
         return self.topic.replace("%i", str(index))
+
+    def topic_filter_of(self, index: int) -> str:
+        if self.topic_filters:
+            return self.topic_filters[index % len(self.topic_filters)]
+        return self.topic_of(index)
 
     @property
     def copies(self) -> int:

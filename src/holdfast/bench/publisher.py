@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 
 from holdfast.bench.board import ACKNOWLEDGED, BYTES, DONE, GO, MESSAGES, QUIT, READY, STOP, Board
 from holdfast.bench.codec import PublishFrame
-from holdfast.bench.link import READ_BYTES, LinkError
+from holdfast.bench.link import READ_BYTES, Link, LinkError
 from holdfast.bench.outflow import FlatOut, Outflow, Paced
 from holdfast.bench.plan import Plan
 from holdfast.bench.worker import await_go, open_links, settle
@@ -29,34 +29,36 @@ def publish(plan: Plan, board: Board, worker: int, pipe: Connection) -> None:
 
 def _publish(plan: Plan, board: Board, worker: int) -> None:
     links = open_links(plan, plan.publishers, "pub")
-    outbound = [
-        PublishFrame(plan.topic_of(index).encode(), plan.payload, plan.qos, plan.retain, plan.version)
-        for index in range(len(links))
-    ]
-    if not plan.rate:
-        outflows: list[Outflow] = [
-            FlatOut(link, frame, plan.inflight, _share(plan, index))
-            for index, (link, frame) in enumerate(zip(links, outbound, strict=True))
-        ]
+    outflows: list[Outflow] = [] if plan.rate else [_flat_out(plan, index, link) for index, link in enumerate(links)]
     board.put(worker, READY, 1)
     await_go(board)
     if plan.rate:
-        interval_ns = 1e9 * len(links) / plan.rate
-        outflows = [
-            Paced(
-                link,
-                frame,
-                plan.inflight,
-                _share(plan, index),
-                interval_ns,
-                board.started_ns + int(index * interval_ns / len(links)),
-            )
-            for index, (link, frame) in enumerate(zip(links, outbound, strict=True))
-        ]
+        outflows = [_paced(plan, index, link, board.started_ns) for index, link in enumerate(links)]
     gc.disable()
     _Loop(board, worker, outflows).run()
     for link in links:
         link.close()
+
+
+def _flat_out(plan: Plan, index: int, link: Link) -> Outflow:
+    pattern = plan.topic_of(index).encode()
+    block = b"".join(
+        PublishFrame(_numbered(pattern, number), plan.payload, 0, plan.retain, plan.version).block(1)
+        for number in range(plan.distinct)
+    )
+    frame = PublishFrame(_numbered(pattern, 0), plan.payload, plan.qos, plan.retain, plan.version)
+    return FlatOut(link, frame, plan.inflight, _share(plan, index), block)
+
+
+def _numbered(pattern: bytes, number: int) -> bytes:
+    return pattern.replace(b"%m", b"%06d" % number)  # of one length, so that all frames are
+
+
+def _paced(plan: Plan, index: int, link: Link, started_ns: int) -> Outflow:
+    frame = PublishFrame(plan.topic_of(index).encode(), plan.payload, plan.qos, plan.retain, plan.version)
+    interval_ns = 1e9 * plan.publishers / plan.rate
+    first_ns = started_ns + int(index * interval_ns / plan.publishers)
+    return Paced(link, frame, plan.inflight, _share(plan, index), interval_ns, first_ns)
 
 
 def _share(plan: Plan, index: int) -> int:

@@ -29,7 +29,7 @@ def subscribe(plan: Plan, board: Board, worker: int, pipe: Connection) -> None:
 def _subscribe(plan: Plan, board: Board, worker: int) -> tuple[int, list[tuple[int, int]]]:
     links = open_links(plan, plan.subscribers, "sub")
     for index, link in enumerate(links):
-        link.subscribe([plan.topic_of(index)], plan.qos)
+        link.subscribe([plan.topic_filter_of(index)], plan.qos)
     board.put(worker, READY, 1)
     gc.disable()
     _Loop(board, worker, links).run()

@@ -1,0 +1,129 @@
+"""A million retained messages: their memory, setting, sending, expiring and clearing them.
+
+NATS is left out: it keeps retained messages in a stream on disk, which is another thing to compare.
+"""
+
+import time
+
+from holdfast.bench.crowd import snapshot_crowd
+from holdfast.bench.link import LinkError
+from holdfast.bench.plan import Plan
+from holdfast.bench.probe import PingProbe
+from holdfast.bench.retained import RetainedSet
+from peers import Running
+from scenario import Figure, Figures, Scenario
+
+MILLION = 1_000_000
+CROWD = 50
+CROWD_MESSAGES = 100_000
+ONE_LINE = "site/+/line/3/#"
+EXPIRY_LEAD_S = 12.0  # time to set a million before they expire
+AFTER_EXPIRY_S = 2.5
+
+PEERS = ("Holdfast", "mosquitto")
+
+
+def a_million(running: Running) -> Figures:
+    plan = Plan(port=running.port, topic="")
+    retained = RetainedSet(plan, MILLION)
+    before = running.memory()
+    figures: Figures = {"set_per_s": MILLION / retained.fill()}
+    figures["overhead_bytes"] = (running.memory() - before - retained.wire_bytes()) / MILLION
+    with PingProbe(plan) as probe:
+        everything = retained.snapshot("#", MILLION)
+    demand(everything.messages, MILLION, "#")
+    figures["snapshot_per_s"] = everything.per_s
+    figures["ping_max_ms"] = probe.latency.max_ms
+    expected = retained.matching(ONE_LINE)
+    part = retained.snapshot(ONE_LINE, expected)
+    demand(part.messages, expected, ONE_LINE)
+    figures["one_line_per_s"] = part.per_s
+    exact_ms, empty_ms = retained.round_trips(2000, at_most_s=1.0)
+    figures |= {"exact_ms": exact_ms, "empty_ms": empty_ms, "exact_to_empty": exact_ms / empty_ms}
+    figures["clear_per_s"] = MILLION / retained.clear()
+    time.sleep(1.0)
+    figures["left_bytes"] = (running.memory() - before) / MILLION
+    return figures
+
+
+def a_crowd(running: Running) -> Figures:
+    plan = Plan(port=running.port, topic="")
+    RetainedSet(plan, CROWD_MESSAGES).fill()
+    with PingProbe(plan) as probe:
+        crowd = snapshot_crowd(plan, CROWD, "#", CROWD_MESSAGES)
+    demand(crowd.messages, CROWD * CROWD_MESSAGES, "#")
+    return {
+        "crowd_per_s": crowd.messages / crowd.seconds,
+        "behind": crowd.behind,
+        "ping_max_ms": probe.latency.max_ms,
+    }
+
+
+def expiring(running: Running) -> Figures:
+    """All expire in one second; another client pings through that second."""
+    plan = Plan(port=running.port, topic="", version=5)
+    retained = RetainedSet(plan, MILLION)
+    before = running.memory()
+    expiry_s = time.monotonic() + EXPIRY_LEAD_S
+    retained.fill_expiring(expiry_s)
+    full = running.memory()
+    time.sleep(max(0.0, expiry_s - 1.0 - time.monotonic()))
+    with PingProbe(plan) as probe:
+        time.sleep(max(0.0, expiry_s + AFTER_EXPIRY_S - time.monotonic()))
+    left = running.memory()
+    unexpired = retained.snapshot("#", 1, quiet_s=0.5).messages
+    if unexpired:
+        raise LinkError(f"{unexpired} messages were sent after they had expired, expected none")
+    return {"expiry_ping_max_ms": probe.latency.max_ms, "expired_left": (left - before) / max(1, full - before)}
+
+
+def demand(got: int, expected: int, topic_filter: str) -> None:
+    if got != expected:
+        raise LinkError(f"the snapshot of {topic_filter} brought {got} messages, expected {expected}")
+
+
+SCENARIOS = (
+    Scenario(
+        "retained",
+        "1 000 000 retained messages",
+        a_million,
+        (
+            Figure("overhead_bytes", "memory beyond topic and payload", "bytes", more_is_better=False, at_most=350),
+            Figure("set_per_s", "setting", "msgs/s", at_least=300_000),
+            Figure("snapshot_per_s", "snapshot of #", "msgs/s", times=15),
+            Figure("ping_max_ms", "slowest ping meanwhile", "ms", more_is_better=False, at_most=50),
+            Figure("one_line_per_s", f"snapshot of {ONE_LINE}", "msgs/s"),
+            Figure("exact_ms", "subscribing one topic", "ms", more_is_better=False),
+            Figure("empty_ms", "subscribing an empty topic", "ms", more_is_better=False),
+            Figure("exact_to_empty", "one topic to empty topic", "times", more_is_better=False, at_most=1.2),
+            Figure("clear_per_s", "clearing", "msgs/s"),
+            Figure("left_bytes", "memory kept after clearing", "bytes", more_is_better=False, at_most=64),
+        ),
+        rounds=1,
+        peers=PEERS,
+        quick_answers=True,
+    ),
+    Scenario(
+        "crowd",
+        f"{CROWD} clients subscribe # over {CROWD_MESSAGES:,} at once",
+        a_crowd,
+        (
+            Figure("crowd_per_s", "received by all", "msgs/s"),
+            Figure("behind", "slowest behind the average", "share", more_is_better=False, at_most=0.25),
+            Figure("ping_max_ms", "slowest ping meanwhile", "ms", more_is_better=False, at_most=50),
+        ),
+        rounds=1,
+        peers=PEERS,
+    ),
+    Scenario(
+        "expiry",
+        "1 000 000 retained messages expire in one second",
+        expiring,
+        (
+            Figure("expiry_ping_max_ms", "slowest ping meanwhile", "ms", more_is_better=False, at_most=50),
+            Figure("expired_left", "memory kept, share", "", more_is_better=False, at_most=0.25),
+        ),
+        rounds=1,
+        peers=PEERS,
+    ),
+)

@@ -1,0 +1,64 @@
+"""Messages a second and latency, between brokers that have nothing else to do."""
+
+from holdfast.bench.conductor import Conductor
+from holdfast.bench.link import LinkError
+from holdfast.bench.plan import Plan
+from peers import Running
+from scenario import Figure, Figures, Scenario
+
+SECONDS = 1.5
+
+
+def measured(running: Running, **fields: object) -> Figures:
+    # at QoS 0 a broker may be left with a long queue: its rate is known by then, the rest need not be read
+    drain_s = 10.0 if fields.get("qos") else 0.2
+    plan = Plan(port=running.port, duration_s=SECONDS, drain_at_most_s=drain_s, **fields)  # type: ignore[arg-type]
+    result = Conductor(plan, "compare").run()
+    if result.problems:
+        raise LinkError("; ".join(result.problems))
+    figures = {"received_per_s": result.received_per_s}
+    if result.latency:
+        figures |= {"p50_ms": result.latency.p50_ms, "p99_ms": result.latency.p99_ms}
+    return figures
+
+
+def one_to_one_qos0(running: Running) -> Figures:
+    return measured(running)
+
+
+def one_to_one_qos1(running: Running) -> Figures:
+    return measured(running, qos=1, inflight=200)
+
+
+def fan_out(running: Running) -> Figures:
+    return measured(running, topic="bench/all", subscribers=50)
+
+
+def twenty_pairs(running: Running) -> Figures:
+    return measured(running, publishers=20, subscribers=20)
+
+
+def latency(running: Running) -> Figures:
+    return measured(running, rate=5000.0, stamped=True)
+
+
+def rate(times: float) -> tuple[Figure, ...]:
+    return (Figure("received_per_s", "received", "msgs/s", times=times),)
+
+
+SCENARIOS = (
+    Scenario("qos0", "one to one, QoS 0", one_to_one_qos0, rate(12)),
+    Scenario("qos1", "one to one, QoS 1, 200 in flight", one_to_one_qos1, rate(10)),
+    Scenario("fanout", "one to fifty, QoS 0", fan_out, rate(12)),
+    Scenario("pairs", "twenty pairs, QoS 0", twenty_pairs, rate(8)),
+    Scenario(
+        "latency",
+        "latency at 5 000 messages a second",
+        latency,
+        (
+            Figure("p50_ms", "p50", "ms", more_is_better=False),
+            Figure("p99_ms", "p99", "ms", more_is_better=False, times=1),
+        ),
+        quick_answers=True,
+    ),
+)
