@@ -133,7 +133,7 @@ def test_messages_never_sent_come_without_dup_behind_those_sent_again(connect: C
     publisher = connect()
     publisher.publish(unique.topic(), b"sent", qos=1)
     client.messages(1, ack=False)
-    client.cut()
+    client.disconnect()
     publisher.publish(unique.topic(), b"queued", qos=1)
     back = connect(name, clean=False)
     got = [(message.payload, message.dup) for message in back.messages(2)]
