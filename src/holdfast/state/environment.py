@@ -1,0 +1,87 @@
+"""The LMDB environment: opening, growing, and the two numbers that everything else hangs on: format, applied offset.
+
+One process has one environment open. Others may have theirs on the same folder: LMDB lets one write and all read.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import lmdb
+from lmdb import Transaction, _Database
+
+from holdfast.errors import StoreError
+from holdfast.state.formats import FORMAT, seal, unseal
+
+FIRST_MAP_SIZE = 1 << 30
+TABLES = ("meta", "retained", "expiry", "sessions", "subscriptions", "queue", "received", "wills", "messages", "refs")
+FORMAT_KEY = b"format"
+APPLIED_KEY = b"applied"
+
+T = TypeVar("T")
+
+
+class Environment:
+    """Invariant: the applied offset changes only in the transaction that applies the records up to it."""
+
+    def __init__(self, folder: Path, map_size: int = FIRST_MAP_SIZE, readonly: bool = False) -> None:
+        """Open or create. Raises StoreError when the files are not ours or cannot be opened."""
+        self.folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        data = folder / "data.mdb"
+        size = max(map_size, data.stat().st_size if data.exists() else 0)
+        try:
+            self.env = lmdb.open(
+                str(folder), map_size=size, max_dbs=len(TABLES), mode=0o600, readonly=readonly, readahead=False
+            )
+            self.db: dict[str, _Database] = {name: self.env.open_db(name.encode()) for name in TABLES}
+            self.check_format(readonly)
+        except lmdb.Error as error:
+            raise StoreError(f"state in {folder} cannot be opened: {error}") from error
+
+    def check_format(self, readonly: bool) -> None:
+        found = self.read(lambda txn: self.number(txn, FORMAT_KEY))
+        if found == 0 and not readonly:
+            self.write(lambda txn: self.set_number(txn, FORMAT_KEY, FORMAT))
+        elif found > FORMAT:
+            raise StoreError(f"state in {self.folder} has format {found}, this version reads up to {FORMAT}")
+
+    def number(self, txn: "Transaction[bytes]", key: bytes) -> int:
+        stored = txn.get(key, db=self.db["meta"])
+        return 0 if stored is None else int.from_bytes(unseal(key, stored), "little")
+
+    def set_number(self, txn: "Transaction[bytes]", key: bytes, value: int) -> None:
+        txn.put(key, seal(key, value.to_bytes(8, "little")), db=self.db["meta"])
+
+    @property
+    def applied(self) -> int:
+        """The offset up to which records are part of this state."""
+        return self.read(lambda txn: self.number(txn, APPLIED_KEY))
+
+    def read(self, action: "Callable[[Transaction[bytes]], T]") -> T:
+        """Run `action` in a transaction that sees one version of everything."""
+        for _ in range(3):
+            try:
+                with self.env.begin() as txn:
+                    return action(txn)
+            except lmdb.MapResizedError:  # another process made the map larger
+                self.env.set_mapsize(0)
+        raise StoreError(f"state in {self.folder} grows faster than it can be read")
+
+    def write(self, action: "Callable[[Transaction[bytes]], T]") -> T:
+        """Run `action` in a transaction that happens as a whole or not at all. The map is enlarged when it is full, and
+        `action` runs again from the start.
+        """
+        while True:
+            try:
+                with self.env.begin(write=True) as txn:
+                    return action(txn)
+            except lmdb.MapFullError:
+                self.env.set_mapsize(self.env.info()["map_size"] * 2)
+            except lmdb.MapResizedError:
+                self.env.set_mapsize(0)
+            except lmdb.Error as error:
+                raise StoreError(f"state in {self.folder} cannot be written: {error}") from error
+
+    def close(self) -> None:
+        self.env.close()

@@ -1,0 +1,228 @@
+"""The fold: what each kind of record does to the tables.
+
+Rules about messages and sessions are decided before a record exists. Here a record only sets, replaces and deletes.
+Applying a record again, or one about something that is gone, changes nothing that matters, so damage elsewhere cannot
+stop the fold.
+"""
+
+from lmdb import Transaction
+
+from holdfast.broker import records as kinds
+from holdfast.broker.message import CLEARED, SET
+from holdfast.broker.records import (
+    KEPT,
+    publish_expires_at_ms,
+    publish_flags,
+    publish_outcome,
+    publish_topic,
+    record_kind,
+    record_offset,
+    stored_message,
+    without_topic,
+)
+from holdfast.broker.session_records import (
+    decode_done,
+    decode_packet_id,
+    decode_queued,
+    decode_sent,
+    decode_subscribed,
+    decode_unsubscribed,
+    record_session,
+)
+from holdfast.state.environment import APPLIED_KEY, Environment
+from holdfast.state.formats import (
+    CHECKSUM_SIZE,
+    NUMBER,
+    PACKET_ID,
+    PAIR,
+    REFERENCES,
+    STATISTICS,
+    filter_key,
+    is_long,
+    seal,
+    topic_key,
+    unseal,
+)
+from holdfast.state.queued import QueuedValue, message_offset_of
+from holdfast.state.tables import Table
+
+STATISTICS_KEY = b"retained"
+NOTHING = STATISTICS.pack(0, 0, 0)
+
+
+class Fold:
+    """One batch on its way into the tables. Hand it records in offset order, then `finish`."""
+
+    def __init__(self, environment: Environment, txn: "Transaction[bytes]") -> None:
+        self.environment = environment
+        self.txn = txn
+        db = environment.db
+        self.retained: dict[bytes, bytes | None] = {}  # topic to publish record
+        self.sessions = Table(txn, db["sessions"])
+        self.subscriptions = Table(txn, db["subscriptions"])
+        self.queue = Table(txn, db["queue"])
+        self.received = Table(txn, db["received"])
+        self.wills = Table(txn, db["wills"])
+        self.messages = Table(txn, db["messages"])
+        self.refs = Table(txn, db["refs"])
+        self.version = 0
+
+    def apply(self, record: bytes) -> None:
+        kind = record_kind(record)
+        if kind == kinds.PUBLISH:
+            self.on_publish(record)
+        elif kind == kinds.QUEUED:
+            self.on_queued(record)
+        elif kind == kinds.DONE:
+            session_id, seqs = decode_done(record)
+            for seq in seqs:
+                self.forget(PAIR.pack(session_id, seq))
+        elif kind == kinds.SENT:
+            self.on_sent(record)
+        elif kind == kinds.RECEIVED:
+            self.received.put(PACKET_ID.pack(*decode_packet_id(record)), b"")
+        elif kind == kinds.RELEASED:
+            self.received.delete(PACKET_ID.pack(*decode_packet_id(record)))
+        elif kind == kinds.SESSION:
+            self.sessions.put(NUMBER.pack(record_session(record)), record)
+        elif kind == kinds.SESSION_ENDED:
+            self.on_session_ended(record_session(record))
+        elif kind == kinds.SUBSCRIBED:
+            subscription = decode_subscribed(record)
+            self.subscriptions.put(filter_key(subscription.session_id, subscription.topic_filter), record)
+        elif kind == kinds.UNSUBSCRIBED:
+            self.subscriptions.delete(filter_key(*decode_unsubscribed(record)))
+        elif kind == kinds.WILL:
+            self.wills.put(NUMBER.pack(record_session(record)), record)
+        elif kind == kinds.WILL_CLEARED:
+            self.wills.delete(NUMBER.pack(record_session(record)))
+        elif kind == kinds.MESSAGE:
+            message = stored_message(record)
+            key = NUMBER.pack(record_offset(message))
+            if self.messages.get(key) is None:
+                self.messages.put(key, message)
+
+    def on_publish(self, record: bytes) -> None:
+        outcome = publish_outcome(record)
+        if outcome == SET:
+            self.retained[publish_topic(record)] = record
+            self.version = record_offset(record)
+        elif outcome == CLEARED:
+            self.retained[publish_topic(record)] = None
+            self.version = record_offset(record)
+        if publish_flags(record) & KEPT:
+            self.messages.put_new(NUMBER.pack(record_offset(record)), record)
+
+    def on_queued(self, record: bytes) -> None:
+        entries = decode_queued(record)
+        if not entries:
+            return
+        for entry in entries:
+            value = QueuedValue(entry.seq, entry.message_offset, entry.qos, entry.retain, tuple(entry.subscription_ids))
+            self.queue.put_new(PAIR.pack(entry.session_id, entry.seq), value.encode())
+        self.count(NUMBER.pack(entries[0].message_offset), len(entries))
+
+    def on_sent(self, record: bytes) -> None:
+        session_id, seq, packet_id, stage = decode_sent(record)
+        key = PAIR.pack(session_id, seq)
+        value = self.queue.get(key)
+        if value is not None:
+            self.queue.put(key, QueuedValue.decode(seq, value).at(packet_id, stage).encode())
+
+    def forget(self, key: bytes) -> None:
+        """A queued message is done with."""
+        value = self.queue.get(key)
+        if value is not None:
+            self.queue.delete(key)
+            self.count(NUMBER.pack(message_offset_of(value)), -1)
+
+    def count(self, message_key: bytes, change: int) -> None:
+        """So many more, or fewer, sessions wait for a message; with none left it goes."""
+        stored = self.refs.get(message_key)
+        before: int = REFERENCES.unpack(stored)[0] if stored is not None else 0
+        after = before + change
+        if after > 0:
+            if stored is None and message_key in self.messages.new:
+                self.refs.put_new(message_key, REFERENCES.pack(after))
+            else:
+                self.refs.put(message_key, REFERENCES.pack(after))
+        else:
+            self.refs.delete(message_key)
+            self.messages.delete(message_key)
+
+    def on_session_ended(self, session_id: int) -> None:
+        prefix = NUMBER.pack(session_id)
+        self.sessions.delete(prefix)
+        self.wills.delete(prefix)
+        self.subscriptions.delete_prefix(prefix)
+        self.received.delete_prefix(prefix)
+        for value in self.queue.delete_prefix(prefix):
+            self.count(NUMBER.pack(message_offset_of(value)), -1)
+
+    def finish(self, applied: int) -> None:
+        """Write everything, with the offset that it brings the state to."""
+        self.finish_retained()
+        for table in (
+            self.sessions,
+            self.subscriptions,
+            self.queue,
+            self.received,
+            self.wills,
+            self.messages,
+            self.refs,
+        ):
+            table.flush()
+        self.environment.set_number(self.txn, APPLIED_KEY, applied)
+
+    def finish_retained(self) -> None:
+        if not self.retained:
+            return
+        statistics = read_statistics(self.txn, self.environment)
+        db = self.environment.db["retained"]
+        changes = {topic_key(topic): (topic, record) for topic, record in self.retained.items()}
+        for key in sorted(changes):
+            topic, record = changes[key]
+            value = b"" if record is None else record if is_long(topic) else without_topic(record)
+            old = self.txn.replace(key, seal(key, value), db=db) if value else self.txn.pop(key, db=db)
+            if old is not None:
+                statistics.add(-1, -(len(key) + len(old) - CHECKSUM_SIZE))
+                self.unschedule(old[CHECKSUM_SIZE:])
+            if value:
+                statistics.add(1, len(key) + len(value))
+                self.schedule(key, value)
+        statistics.version = max(statistics.version, self.version)
+        write_statistics(self.txn, self.environment, statistics)
+
+    def schedule(self, key: bytes, value: bytes) -> None:
+        expires_at_ms = publish_expires_at_ms(value)
+        if expires_at_ms:
+            at = PAIR.pack(expires_at_ms, record_offset(value))
+            self.txn.put(at, seal(at, key), db=self.environment.db["expiry"])
+
+    def unschedule(self, value: bytes) -> None:
+        expires_at_ms = publish_expires_at_ms(value)
+        if expires_at_ms:
+            self.txn.delete(PAIR.pack(expires_at_ms, record_offset(value)), db=self.environment.db["expiry"])
+
+
+class Statistics:
+    """Sums over the retained table: how many, how many bytes of keys and values, and the offset of the last change."""
+
+    def __init__(self, count: int, size: int, version: int) -> None:
+        self.count = count
+        self.size = size
+        self.version = version
+
+    def add(self, count: int, size: int) -> None:
+        self.count += count
+        self.size += size
+
+
+def read_statistics(txn: "Transaction[bytes]", environment: Environment) -> Statistics:
+    stored = txn.get(STATISTICS_KEY, db=environment.db["meta"])
+    return Statistics(*STATISTICS.unpack(NOTHING if stored is None else unseal(STATISTICS_KEY, stored)))
+
+
+def write_statistics(txn: "Transaction[bytes]", environment: Environment, statistics: Statistics) -> None:
+    value = STATISTICS.pack(max(0, statistics.count), max(0, statistics.size), statistics.version)
+    txn.put(STATISTICS_KEY, seal(STATISTICS_KEY, value), db=environment.db["meta"])

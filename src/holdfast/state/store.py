@@ -1,0 +1,59 @@
+"""What the journal adds up to: the retained set and the persistent sessions as of the applied offset."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from lmdb import Transaction
+
+from holdfast.broker.records import record_offset
+from holdfast.state.environment import APPLIED_KEY, FIRST_MAP_SIZE, Environment
+from holdfast.state.fold import Fold
+from holdfast.state.retained import Retained
+from holdfast.state.sessions import Sessions
+
+
+class StateStore:
+    """Open on a folder; apply records in offset order, from one process at a time; read from any number."""
+
+    def __init__(self, folder: Path, map_size: int = FIRST_MAP_SIZE, readonly: bool = False) -> None:
+        self.environment = Environment(folder, map_size, readonly)
+        self.retained = Retained(self.environment)
+        self.sessions = Sessions(self.environment)
+
+    @property
+    def applied(self) -> int:
+        return self.environment.applied
+
+    def apply(self, records: list[bytes], upto: int = 0) -> int:
+        """Fold the records into the state, all of them or none; returns the applied offset, then at least `upto`.
+
+        Records at or below the offset that is applied already are left out, so the same ones may come twice.
+        """
+        return self.environment.write(lambda txn: self.fold(txn, records, upto))
+
+    def fold(self, txn: "Transaction[bytes]", records: list[bytes], upto: int) -> int:
+        applied = self.environment.number(txn, APPLIED_KEY)
+        fold = Fold(self.environment, txn)
+        for record in records:
+            offset = record_offset(record)
+            if offset > applied:
+                fold.apply(record)
+                applied = offset
+        applied = max(applied, upto)
+        fold.finish(applied)
+        return applied
+
+    def close(self) -> None:
+        self.environment.close()
+
+
+def apply_all(store: StateStore, records: Iterable[bytes], size: int = 20_000) -> None:
+    """Apply any number of records in batches."""
+    batch: list[bytes] = []
+    for record in records:
+        batch.append(record)
+        if len(batch) >= size:
+            store.apply(batch)
+            batch = []
+    if batch:
+        store.apply(batch)
