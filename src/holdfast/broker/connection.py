@@ -44,6 +44,8 @@ class Connection:
         self.outbox_limit = UNLIMITED
         self.touched = False
         self.blocked = False  # the transport is full: gather, do not write
+        self.blocked_since_ms = 0
+        self.crowding = False  # most receivers of what this client publishes are behind: read from it a little later
         self.closing = False
         self.close_reason = ""
 

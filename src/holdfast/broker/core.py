@@ -14,7 +14,7 @@ from holdfast.broker.counters import Counters
 from holdfast.broker.delivery import pump
 from holdfast.broker.effects import Effects
 from holdfast.broker.handshake import on_authenticated, refuse
-from holdfast.broker.inbound import Run, receive
+from holdfast.broker.inbound import Run, is_crowding, receive
 from holdfast.broker.lifecycle import close, disconnect, end_session, on_session_due, on_will_due
 from holdfast.broker.message import Message, Publisher
 from holdfast.broker.outbound import write
@@ -68,6 +68,7 @@ class Broker:
         self.offset = 0
         self.now_ms = 0
         self.expiring = False
+        self.congested = False  # the publish at hand met a receiver that is behind
 
     # What comes in.
 
@@ -92,6 +93,17 @@ class Broker:
         """The network connection is gone without DISCONNECT."""
         self.now_ms = now_ms
         close(self, connection, "connection lost")
+
+    def on_blocked(self, connection: Connection, now_ms: int) -> None:
+        """The transport is full."""
+        connection.blocked = True
+        connection.blocked_since_ms = now_ms
+
+    def is_crowding(self, connection: Connection, now_ms: int) -> bool:
+        """Asked while a publisher is being held back: is there still reason to?"""
+        self.now_ms = now_ms
+        connection.crowding = connection.state == CONNECTED and is_crowding(self, connection)
+        return connection.crowding
 
     def on_writable(self, connection: Connection, now_ms: int) -> None:
         """The transport takes bytes again."""

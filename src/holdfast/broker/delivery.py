@@ -6,7 +6,7 @@ from holdfast.broker.connection import Connection
 from holdfast.broker.message import Message
 from holdfast.broker.outbound import U16, write, write_publish
 from holdfast.broker.route import Route
-from holdfast.broker.session import AWAITING_ACK, AWAITING_COMPLETE, Delivery, Session
+from holdfast.broker.session import AWAITING_ACK, AWAITING_COMPLETE, CROWDED_BYTES, CROWDED_QUEUE, Delivery, Session
 from holdfast.broker.subscription import SharedGroup
 from holdfast.protocol.mqtt.reasons import PACKET_ID_NOT_FOUND
 
@@ -82,6 +82,8 @@ def send(
             return
         if session.snapshots:
             broker.before_live(session, message)
+        if connection.outbox_bytes > CROWDED_BYTES:
+            broker.congested = True
         if write_publish(connection, message, 0, retain, False, 0, identifiers, broker.now_ms):
             broker.count_sent(connection, 0)
         else:
@@ -135,6 +137,8 @@ def enqueue(broker: "Broker", session: Session, delivery: Delivery, uncounted: b
         return
     session.queue.append(delivery)
     session.queued_bytes += size
+    if len(session.queue) > CROWDED_QUEUE:
+        broker.congested = True
 
 
 def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
@@ -174,6 +178,7 @@ def refill(broker: "Broker", session: Session) -> None:
 def on_puback(broker: "Broker", session: Session, packet_id: int) -> None:
     delivery = session.inflight.get(packet_id)
     if delivery is not None and delivery.qos == 1:
+        session.progress_ms = broker.now_ms
         del session.inflight[packet_id]
         if session.queue or session.snapshots:
             refill(broker, session)
@@ -200,6 +205,7 @@ def on_pubrec(broker: "Broker", session: Session, connection: Connection, packet
 def on_pubcomp(broker: "Broker", session: Session, packet_id: int) -> None:
     delivery = session.inflight.get(packet_id)
     if delivery is not None and delivery.stage == AWAITING_COMPLETE:
+        session.progress_ms = broker.now_ms
         del session.inflight[packet_id]
         refill(broker, session)
 

@@ -14,6 +14,7 @@ from holdfast.broker.message import NEVER, Message
 from holdfast.broker.outbound import publish_head, write
 from holdfast.broker.publishing import on_publish, on_pubrel
 from holdfast.broker.route import Route
+from holdfast.broker.session import CROWDED_BYTES
 from holdfast.broker.subscribing import on_subscribe, on_unsubscribe
 from holdfast.errors import MalformedPacket, ProtocolError
 from holdfast.protocol.mqtt.connection import AUTHENTICATING, CLOSED, CONNECTED, WAITING, check_received
@@ -180,7 +181,10 @@ def handle(broker: "Broker", connection: Connection, first: int, data: bytes, bo
         session = connection.session
         assert session is not None
         if kind == PUBLISH:
+            broker.congested = False
             on_publish(broker, connection, first, data, body, end)
+            if broker.congested:
+                connection.crowding = is_crowding(broker, connection)
             return
         if end - body == 2 and PUBACK <= kind <= PUBCOMP:
             # An acknowledgement without reason or properties: every one in 3.1.1, nearly every one in 5.0.
@@ -233,11 +237,15 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: Run) -> 
     size = run.end - run.start
     chunk: bytes | None = None
     converted: bytes | None = None
+    crowded = 0
     for receiver in route.receivers:
         session = receiver.session
         to = session.connection
         if to is None:
+            crowded += 1
             continue
+        if to.outbox_bytes >= CROWDED_BYTES and session.is_crowded(broker.now_ms):
+            crowded += 1
         if not to.plain or session.snapshots or run.largest >= to.max_packet_size:
             forward_singly(broker, connection, data, run, first_offset, to)
             continue
@@ -257,6 +265,27 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: Run) -> 
         broker.counters.messages_sent[0] += count
         if not to.touched:
             broker.touch(to)
+    if crowded * 2 > len(route.receivers):
+        connection.crowding = is_crowding(broker, connection)
+
+
+def is_crowding(broker: "Broker", connection: Connection) -> bool:
+    """Whether most of those who receive this client's last topic are busy with what it sent before.
+
+    Most, not some: a few slow readers must not slow down what the others get.
+    """
+    route = connection.last_route
+    if route is None or route.groups:
+        return False
+    crowded = 0
+    present = 0
+    for receiver in route.receivers:
+        session = receiver.session
+        if session.connection is not None:
+            present += 1
+            if session.is_crowded(broker.now_ms):
+                crowded += 1
+    return crowded * 2 > present
 
 
 def convert(data: bytes, start: int, end: int, from_v5: bool) -> bytes:

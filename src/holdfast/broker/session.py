@@ -19,6 +19,10 @@ AWAITING_COMPLETE: Final = 1
 
 LAST_PACKET_ID: Final = 65535
 
+CROWDED_BYTES: Final = 1024 * 1024
+CROWDED_QUEUE: Final = 1000
+PATIENCE_MS: Final = 1000
+
 
 @final
 class Delivery:
@@ -75,6 +79,7 @@ class Session:
         self.will: PendingWill | None = None
         self.snapshots: list[Snapshot] = []
         self.snapshot_turn = False
+        self.progress_ms = now_ms  # when the client last acknowledged something
 
     def has_room(self) -> bool:
         """Whether one more QoS 1 or 2 message could leave at once."""
@@ -85,6 +90,20 @@ class Session:
             and len(self.inflight) < self.window
             and connection.outbox_bytes < connection.outbox_limit
         )
+
+    def is_crowded(self, now_ms: int) -> bool:
+        """Whether a publisher that has only this receiver had better wait a moment.
+
+        Only for clients that make progress: one that has stopped reading or acknowledging holds nobody up.
+        """
+        connection = self.connection
+        if connection is None:
+            return False
+        if len(self.queue) > CROWDED_QUEUE:
+            return now_ms - self.progress_ms < PATIENCE_MS
+        if connection.outbox_bytes < CROWDED_BYTES:
+            return False
+        return not connection.blocked or now_ms - connection.blocked_since_ms < PATIENCE_MS
 
     def take_packet_id(self) -> int:
         """An unused, non-zero packet id [3.1.1: MQTT-2.3.1-4] [5: MQTT-2.2.1-4]. The window leaves one free."""

@@ -15,6 +15,9 @@ WRITE_HIGH_WATER = 512 * 1024
 WRITE_LOW_WATER = 128 * 1024
 # How long a closed connection may take to swallow its last bytes.
 CLOSE_GRACE_S = 3.0
+# A publisher that is faster than all of its receivers is read from in steps of this, for at most that many.
+HOLD_STEP_S = 0.002
+HOLD_STEPS = 50
 
 
 class StreamPeer(Peer, asyncio.Protocol):
@@ -48,9 +51,22 @@ class StreamPeer(Peer, asyncio.Protocol):
         else:
             broker.receive(self.connection, data, hub.now_ms())
         hub.carry_out()
+        if self.connection.crowding and self.transport is not None:
+            self.transport.pause_reading()
+            hub.loop.call_later(HOLD_STEP_S, self.hold, 1)
+
+    def hold(self, steps: int) -> None:
+        """Read on as soon as one of the receivers has room, and soon in any case: no reader may stall a publisher."""
+        if self.transport is None or self.transport.is_closing():
+            return
+        if steps < HOLD_STEPS and self.hub.broker.is_crowding(self.connection, self.hub.now_ms()):
+            self.hub.loop.call_later(HOLD_STEP_S, self.hold, steps + 1)
+        else:
+            self.connection.crowding = False
+            self.transport.resume_reading()
 
     def pause_writing(self) -> None:
-        self.connection.blocked = True
+        self.hub.broker.on_blocked(self.connection, self.hub.now_ms())
 
     def resume_writing(self) -> None:
         self.hub.broker.on_writable(self.connection, self.hub.now_ms())
