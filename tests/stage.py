@@ -13,14 +13,28 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from broker_process import MOSQUITTO, BrokerProcess, Unique, start_holdfast, under_test
-from wire import TIMEOUT, Closed, Disconnect, P, Property, Publish, SubAck, Will, WireClient, puback, subscribe
+from wire import (
+    TIMEOUT,
+    Closed,
+    Disconnect,
+    P,
+    Property,
+    PubAck,
+    Publish,
+    SubAck,
+    Will,
+    WireClient,
+    puback,
+    publish,
+    subscribe,
+)
 
 Payload = bytes | str
 
@@ -31,6 +45,7 @@ OURS = pytest.mark.skipif(under_test() == MOSQUITTO, reason="a choice or a rule 
 
 SHARE = "$share/"
 A_LONG_TIME = 3600
+BATCH = 500  # packets to send before reading; less than a broker's Receive Maximum
 
 
 def raw(payload: Payload) -> bytes:
@@ -107,6 +122,32 @@ class Actor:
         """Publish without waiting for anything."""
         self.note(topic, retain)
         return self.wire.send_publish(self.full(topic), raw(payload), qos=qos, retain=retain)
+
+    def fill(self, messages: Mapping[str, Payload], *, qos: int = 0, properties: Sequence[Property] = ()) -> None:
+        """Retain many messages at QoS 0 or 1, a batch at a time."""
+        wire = self.wire
+        pending = list(messages.items())
+        for begin in range(0, len(pending), BATCH):
+            batch = pending[begin : begin + BATCH]
+            packets = []
+            for number, (topic, payload) in enumerate(batch, start=1):
+                self.note(topic, True)
+                packet_id = number if qos else None
+                packets.append(
+                    publish(
+                        self.full(topic),
+                        raw(payload),
+                        qos=qos,
+                        retain=True,
+                        packet_id=packet_id,
+                        properties=properties,
+                        version=wire.version,
+                    )
+                )
+            wire.sock.settimeout(60)
+            wire.sock.sendall(b"".join(packets))
+            acknowledged = [packet for packet in wire.barrier() if isinstance(packet, PubAck)]
+            assert len(acknowledged) == (len(batch) if qos else 0)
 
     def subscribe(
         self,
