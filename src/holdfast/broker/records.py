@@ -228,19 +228,19 @@ class Columns:
         self.retains: list[bool] = []
         self.outcomes: list[int] = []
         self.topics: list[bytes] = []
-        self.origins: list[bytes] = []
+        self.origins: dict[bytes, int] = {}  # each publisher once, numbered as they come
+        self.origin_numbers: list[int] = []
         self.payloads: list[bytes] = []
         self.properties: dict[int, bytes] = {}  # by row, only where there are any
 
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def add_all(self, records: list[bytes]) -> None:
-        """Take the publishes marked for the history out of `records`, in order."""
+    def add_all(self, records: list[bytes], after: int) -> None:
+        """Take the publishes marked for the history and behind offset `after` out of `records`, in order."""
         for record in records:
-            if record[1] != PUBLISH or record[26] & HISTORY == 0:
-                continue
-            self.add(record)
+            if record[1] == PUBLISH and record[26] & HISTORY != 0 and record_offset(record) > after:
+                self.add(record)
 
     def add(self, record: bytes) -> None:
         fields = PUBLISH_HEAD.unpack_from(record)
@@ -259,5 +259,10 @@ class Columns:
         self.retains.append(flags & RETAIN != 0)
         self.outcomes.append(fields[6])
         self.topics.append(record[PUBLISH_SIZE:position])
-        self.origins.append(record[position : position + origin_size])
+        origin = record[position : position + origin_size]
+        number = self.origins.get(origin, -1)
+        if number < 0:
+            number = len(self.origins)
+            self.origins[origin] = number
+        self.origin_numbers.append(number)
         self.payloads.append(record[position + origin_size + properties_size :])

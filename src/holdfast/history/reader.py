@@ -1,0 +1,80 @@
+"""Questions to the past: what happened to a topic, and what was retained at a moment.
+
+The answers come from replaying the table. The last row with a verdict decides about a topic; whether it had expired is
+asked of the moment, never of today.
+"""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from holdfast.broker.topics import matches
+from holdfast.history.schema import OUTCOME_CLEARED, OUTCOME_SET
+from holdfast.history.table import complete_from, last_offset, load
+
+MICROSECONDS = pa.timestamp("us", tz="UTC")
+
+
+class HistoryReader:
+    """One version of the table. `refresh` moves to the newest."""
+
+    def __init__(self, folder: Path) -> None:
+        self.table: DeltaTable = load(folder)
+
+    def refresh(self) -> None:
+        self.table.update_incremental()
+
+    @property
+    def last(self) -> int:
+        return last_offset(self.table)
+
+    @property
+    def complete_from(self) -> int:
+        return complete_from(self.table)
+
+    def of_topic(self, topic: str, from_ms: int = 0, to_ms: int = 0, most: int = 0) -> pa.Table:
+        """The rows of one topic in offset order, the newest `most` of them when that is given."""
+        wanted = pc.field("topic") == topic
+        if from_ms:
+            wanted &= pc.field("timestamp") >= moment(from_ms)
+        if to_ms:
+            wanted &= pc.field("timestamp") <= moment(to_ms)
+        rows = self.table.to_pyarrow_dataset().to_table(filter=wanted).sort_by("offset")
+        return rows.slice(max(0, rows.num_rows - most)) if most else rows
+
+    def retained_at(self, at_ms: int, topic_filter: str = "#") -> pa.Table:
+        """What a new subscriber would have been sent at that moment, in topic order."""
+        return self.retained(pc.field("timestamp") <= moment(at_ms), at_ms, topic_filter)
+
+    def retained_upto(self, offset: int, at_ms: int, topic_filter: str = "#") -> pa.Table:
+        """The retained set after the publish with that offset, with expiry as of `at_ms`."""
+        return self.retained(pc.field("offset") <= offset, at_ms, topic_filter)
+
+    def retained(self, upto: pc.Expression, at_ms: int, topic_filter: str) -> pa.Table:
+        data = self.table.to_pyarrow_dataset()
+        verdict = pc.field("outcome").isin([OUTCOME_SET, OUTCOME_CLEARED])
+        rows = data.to_table(columns=["offset", "topic", "outcome", "expires_at"], filter=upto & verdict)
+        last = last_verdicts(rows)
+        alive = pc.or_kleene(pc.is_null(last["expires_at"]), pc.greater(last["expires_at"], moment(at_ms)))
+        last = last.filter(pc.and_(pc.equal(last["outcome"], OUTCOME_SET), alive))
+        offsets = matching(last, topic_filter)["offset"].combine_chunks()
+        return data.to_table(filter=pc.field("offset").isin(offsets)).sort_by("topic")
+
+
+def last_verdicts(rows: pa.Table) -> pa.Table:
+    """For each topic the last of its rows that set or cleared something."""
+    rows = rows.filter(pc.is_in(rows["outcome"], pa.array([OUTCOME_SET, OUTCOME_CLEARED])))
+    newest = rows.group_by("topic").aggregate([("offset", "max")])
+    return rows.filter(pc.is_in(rows["offset"], newest["offset_max"].combine_chunks()))
+
+
+def matching(rows: pa.Table, topic_filter: str) -> pa.Table:
+    levels = topic_filter.encode().split(b"/")
+    keep = [matches(levels, topic.encode().split(b"/")) for topic in rows["topic"].to_pylist()]
+    return rows.filter(pa.array(keep, pa.bool_()))
+
+
+def moment(at_ms: int) -> pa.Scalar:
+    return pa.scalar(at_ms * 1000, MICROSECONDS)

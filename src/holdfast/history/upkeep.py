@@ -1,0 +1,106 @@
+"""Keeping the table fit: few large files instead of many small ones, old rows gone, dead files deleted.
+
+Retention never breaks the fold. Of the rows it drops, those that were still in force stay: for each topic the row that
+set what was retained at that moment. So the retained set of any later moment can still be computed, and only the past
+before that moment is forgotten.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from holdfast.errors import StoreError
+from holdfast.history.reader import last_verdicts
+from holdfast.history.schema import OUTCOME_SET, RETENTION_APP_ID
+from holdfast.history.table import WRITING, DataFile, complete_from, data_files, first_line
+
+TARGET_BYTES = 128 << 20
+SMALL_FILES = 30
+WORTH_DROPPING = 0.1  # of the old rows: dropping fewer is not worth writing the rest again
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Zero means no limit."""
+
+    age_s: int = 0
+    size: int = 0
+
+
+def compact(table: DeltaTable, small_files: int = SMALL_FILES, target: int = TARGET_BYTES) -> int:
+    """Join small files once there are enough of them. How many files went away."""
+    small = [file for file in data_files(table) if file.size < target // 2]
+    if len(small) < small_files:
+        return 0
+    try:
+        done = table.optimize.compact(target_size=target, writer_properties=WRITING)
+    except Exception as error:
+        raise StoreError(f"history cannot be compacted: {first_line(error)}") from error
+    return int(done["numFilesRemoved"]) - int(done["numFilesAdded"])
+
+
+def retain(table: DeltaTable, limits: Limits, now_ms: int) -> int:
+    """Drop what the limits say is too old or too much. How many rows went away."""
+    bound = drop_before(data_files(table), limits, now_ms)
+    if bound <= complete_from(table):
+        return 0
+    old = table.to_pyarrow_dataset().filter(pc.field("offset") < bound)
+    rows: int = old.count_rows()
+    kept = in_force(old.to_table(columns=["offset", "topic", "outcome", "expires_at"]), now_ms)
+    if rows - len(kept) < max(1, rows * WORTH_DROPPING):
+        return 0
+    content = old.filter(pc.field("offset").isin(kept)).to_table().sort_by("offset")
+    try:
+        write_deltalake(
+            table,
+            content,
+            mode="overwrite",
+            predicate=f"offset < {bound}",
+            writer_properties=WRITING,
+            commit_properties=CommitProperties(app_transactions=[Transaction(RETENTION_APP_ID, bound, None)]),
+        )
+    except Exception as error:
+        raise StoreError(f"old history cannot be dropped: {first_line(error)}") from error
+    return rows - len(kept)
+
+
+def drop_before(files: list[DataFile], limits: Limits, now_ms: int) -> int:
+    """The offset before which rows may go: all of them lie in files that are too old or too many."""
+    excess = sum(file.size for file in files) - limits.size if limits.size else 0
+    horizon_us = (now_ms - limits.age_s * 1000) * 1000 if limits.age_s else 0
+    keep: list[int] = []
+    for file in files:
+        if file.newest_us < horizon_us or excess > 0:
+            excess -= file.size
+        else:
+            keep.append(file.first)
+    if keep:
+        return min(keep)
+    return files[-1].last + 1 if files else 0
+
+
+def in_force(rows: pa.Table, now_ms: int) -> pa.Array:
+    """The offsets of the rows that say what is retained after all of these."""
+    last = last_verdicts(rows)
+    alive = pc.or_kleene(
+        pc.is_null(last["expires_at"]),
+        pc.greater(last["expires_at"], pa.scalar(now_ms * 1000, pa.timestamp("us", tz="UTC"))),
+    )
+    keep = pc.and_(pc.equal(last["outcome"], OUTCOME_SET), alive)
+    return last.filter(keep)["offset"].combine_chunks()
+
+
+def vacuum(table: DeltaTable, keep_hours: int = 1) -> int:
+    """Delete files that no version of the last `keep_hours` needs. How many."""
+    try:
+        return len(table.vacuum(retention_hours=keep_hours, dry_run=False, enforce_retention_duration=False))
+    except Exception as error:
+        raise StoreError(f"history cannot be vacuumed: {first_line(error)}") from error
+
+
+def disk_size(folder: Path) -> int:
+    """Bytes of everything in the table's folder, dead files included."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,69 @@
+"""Publishes to rows, exactly once.
+
+Each commit carries the offset it brings the table to, in the same atomic step as the rows. After a crash the table
+itself says where to go on in the journal, so nothing is written twice and nothing is left out. Runs wherever it does
+not disturb: it blocks, and knows no event loop.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from holdfast.broker.records import Columns
+from holdfast.errors import StoreError
+from holdfast.history.rows import batch_of
+from holdfast.history.schema import WRITER_APP_ID
+from holdfast.history.table import WRITING, create, exists, first_line, last_offset, load
+
+LOCK_NAME = "history.lock"
+
+
+class HistoryWriter:
+    """The only writer of a table: a lock beside the folder sees to that, also across a restart of the broker.
+
+    Invariant: `last` is the offset in the table's newest commit.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open or create the table; waits for a writer of an earlier run to end."""
+        self.folder = folder
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.lock = os.open(folder.parent / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        try:
+            self.table: DeltaTable = load(folder) if exists(folder) else create(folder)
+        except Exception:
+            os.close(self.lock)
+            raise
+        self.last = last_offset(self.table)
+
+    def append(self, records: list[bytes], upto: int) -> int:
+        """Commit the rows among the records; the journal is then in the table up to offset `upto`. How many rows.
+
+        Without rows nothing is committed. Raises StoreError when the table cannot be written: nothing has changed then.
+        """
+        columns = Columns()
+        columns.add_all(records, self.last)
+        if not len(columns):
+            return 0
+        self.commit(batch_of(columns), max(upto, columns.offsets[-1]))
+        return len(columns)
+
+    def commit(self, batch: pa.RecordBatch, upto: int) -> None:
+        try:
+            write_deltalake(
+                self.table,
+                batch,
+                mode="append",
+                writer_properties=WRITING,
+                commit_properties=CommitProperties(app_transactions=[Transaction(WRITER_APP_ID, upto, None)]),
+            )
+        except Exception as error:
+            raise StoreError(f"history cannot be written: {first_line(error)}") from error
+        self.last = upto
+
+    def close(self) -> None:
+        os.close(self.lock)
