@@ -15,7 +15,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -89,10 +89,12 @@ class Actor:
         self.aliases: dict[int, str] = {}
 
     def full(self, name: str) -> str:
+        if not self.prefix:
+            return name
         if name.startswith(SHARE) and name.count("/") >= 2:
             _, group, rest = name.split("/", 2)
             return f"{SHARE}{group}/{self.prefix}/{rest}"
-        return name if name.startswith("$") or not self.prefix else f"{self.prefix}/{name}"
+        return name if name.startswith("$") else f"{self.prefix}/{name}"
 
     def short(self, topic: str) -> str:
         return topic.removeprefix(f"{self.prefix}/") if self.prefix else topic
@@ -266,6 +268,12 @@ class Stage:
         self.unique = unique
         self.prefix = str(unique) if prefix is None else prefix
         self.actors: list[Actor] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def client(
         self,

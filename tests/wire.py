@@ -351,17 +351,20 @@ class WireClient:
                 return cast("AnyPacket", packet)
         deadline = time.monotonic() + TIMEOUT
         while True:
-            wanted = _describe(kind, fields, self.version)
-            passed = ", ".join(str(packet) for packet in self._waiting) or "nothing"
             try:
                 packet = self._read_packet(max(0.01, deadline - time.monotonic()))
             except Closed as closed:
-                raise Closed(f"expected {wanted}, {closed} after {passed}") from None
+                wanted = _describe(kind, fields, self.version)
+                raise Closed(f"expected {wanted}, {closed} after {self._passed()}") from None
             except TimeoutError:
-                raise AssertionError(f"expected {wanted}, got {passed}") from None
+                wanted = _describe(kind, fields, self.version)
+                raise AssertionError(f"expected {wanted}, got {self._passed()}") from None
             if _matches(packet, kind, fields):
                 return cast("AnyPacket", packet)
             self._waiting.append(packet)
+
+    def _passed(self) -> str:
+        return ", ".join(str(packet) for packet in self._waiting) or "nothing"
 
     def _read_packet(self, timeout: float) -> Packet:
         deadline = time.monotonic() + timeout

@@ -171,21 +171,20 @@ def test_lowering_the_limit_deletes_nothing(
 ) -> None:
     config = tmp_path / "holdfast.toml"
     config.write_text("[retainer]\nmax_retained_messages = 5\n")
-    stage = Stage(start_broker(args=["--config", str(config)]), unique)
-    publisher = stage.client(version)
-    for topic in ("a", "b", "c"):
-        publisher.publish(topic, "1", qos=1, retain=True)
-    config.write_text("[retainer]\nmax_retained_messages = 2\n")
-    stage.broker.signal(signal.SIGHUP)
-    wait_until_refused(publisher, stage, version)
-    publisher.publish("a", "2", qos=1, retain=True)
-    publisher.publish("new", "1", qos=1, retain=True)
-    assert stage.stored(version) == {"a": b"2", "b": b"1", "c": b"1"}
-    for topic in ("b", "c"):
-        publisher.publish(topic, "", qos=1, retain=True)
-    publisher.publish("new", "1", qos=1, retain=True)
-    assert stage.stored(version) == {"a": b"2", "new": b"1"}
-    stage.close()
+    with Stage(start_broker(args=["--config", str(config)]), unique) as stage:
+        publisher = stage.client(version)
+        for topic in ("a", "b", "c"):
+            publisher.publish(topic, "1", qos=1, retain=True)
+        config.write_text("[retainer]\nmax_retained_messages = 2\n")
+        stage.broker.signal(signal.SIGHUP)
+        wait_until_refused(publisher, stage, version)
+        publisher.publish("a", "2", qos=1, retain=True)
+        publisher.publish("new", "1", qos=1, retain=True)
+        assert stage.stored(version) == {"a": b"2", "b": b"1", "c": b"1"}
+        for topic in ("b", "c"):
+            publisher.publish(topic, "", qos=1, retain=True)
+        publisher.publish("new", "1", qos=1, retain=True)
+        assert stage.stored(version) == {"a": b"2", "new": b"1"}
 
 
 def wait_until_refused(publisher: Actor, stage: Stage, version: int) -> None:

@@ -52,11 +52,7 @@ def test_filter_finds_exactly_its_topics(stage: Stage, version: int, topic_filte
 def test_filters_that_begin_with_a_wildcard_skip_dollar_topics(
     broker: BrokerProcess, unique: Unique, version: int
 ) -> None:
-    stage = Stage(broker, unique, prefix="")
     hidden, plain = f"${unique}/1", f"{unique}/1"
-    publisher = stage.client(version)
-    for topic in (hidden, plain):
-        publisher.publish(topic, "1", retain=True)
     expected = {
         "#": {plain},
         "+/1": {plain},
@@ -66,11 +62,14 @@ def test_filters_that_begin_with_a_wildcard_skip_dollar_topics(
         hidden: {hidden},
     }
     found = {}
-    for topic_filter in expected:
-        subscriber = stage.client(version)
-        subscriber.subscribe(topic_filter)
-        found[topic_filter] = {copy.topic for copy in subscriber.rest() if str(unique) in copy.topic}
-    stage.close()
+    with Stage(broker, unique, prefix="") as stage:
+        publisher = stage.client(version)
+        for topic in (hidden, plain):
+            publisher.publish(topic, "1", retain=True)
+        for topic_filter in expected:
+            subscriber = stage.client(version)
+            subscriber.subscribe(topic_filter)
+            found[topic_filter] = {copy.topic for copy in subscriber.rest() if str(unique) in copy.topic}
     assert found == expected
 
 
@@ -148,7 +147,7 @@ def test_system_values_are_retained_and_seen_only_by_name(staged: Callable[..., 
     assert copies
     assert {copy.topic.split("/")[0] for copy in copies} == {"$SYS"}
     assert any(copy.retain for copy in copies)
-    wild = Stage(stage.broker, stage.unique, prefix="").client(version, "wild")
-    wild.subscribe("#", "+/broker/#")
-    assert wild.take(1, 1.2) == []
-    wild.cut()
+    with Stage(stage.broker, stage.unique, prefix="") as everywhere:
+        wild = everywhere.client(version, "wild")
+        wild.subscribe("#", "+/broker/#")
+        assert wild.take(1, 1.2) == []
