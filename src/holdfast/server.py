@@ -145,7 +145,7 @@ class Server:
         self.hub.carry_out()
 
     def reload(self) -> None:
-        """SIGHUP: certificates, log level, users and access rules; says what could not be changed."""
+        """SIGHUP: certificates, log level, users, access rules, retainer limits; says what could not be changed."""
         try:
             loaded = self.loaded.reload()
             rules = access_rules(loaded.settings)
@@ -157,10 +157,12 @@ class Server:
             return
         diagnostics.configure(loaded.settings.log.level, loaded.settings.log.format)
         self.broker.set_access(rules)
+        fill_retainer(self.broker.settings, loaded.settings)
+        self.broker.set_policies(retainer_policies(loaded.settings))
         self.authenticator.passwords = passwords
         left = unchanged(self.loaded.settings, loaded.settings)
         self.loaded = loaded
-        log.info("reloaded certificates, log level, users and access rules")
+        log.info("reloaded certificates, log level, users, access rules, retainer limits and policies")
         if left:
             log.warning("these settings need a restart", extra={"settings": ", ".join(left)})
 
@@ -204,7 +206,6 @@ def raise_file_limit() -> None:
 
 def broker_settings(settings: Settings) -> BrokerSettings:
     limits = settings.limits
-    retainer = settings.retainer
     to = BrokerSettings()
     to.max_packet_size = limits.max_packet_size
     to.max_connections = limits.max_connections
@@ -224,7 +225,15 @@ def broker_settings(settings: Settings) -> BrokerSettings:
     to.max_client_id_length = limits.max_client_id_length
     to.max_tombstones = limits.delta_tombstones
     to.response_information = settings.response_information
-    to.retain_available = retainer.enable
+    to.retain_available = settings.retainer.enable
+    fill_retainer(to, settings)
+    to.policies = retainer_policies(settings)
+    return to
+
+
+def fill_retainer(to: BrokerSettings, settings: Settings) -> None:
+    """The limits that may change while the broker runs."""
+    retainer = settings.retainer
     to.max_retained_messages = retainer.max_retained_messages
     to.max_retained_bytes = retainer.max_bytes
     to.max_retained_payload = retainer.max_payload_size
@@ -232,8 +241,12 @@ def broker_settings(settings: Settings) -> BrokerSettings:
     to.max_retained_per_user = retainer.max_messages_per_user
     to.max_retained_bytes_per_user = retainer.max_bytes_per_user
     to.strict_limits = retainer.strict
-    for policy in retainer.policy:
-        to.policies.append(
+
+
+def retainer_policies(settings: Settings) -> list[Policy]:
+    policies: list[Policy] = []
+    for policy in settings.retainer.policy:
+        policies.append(
             Policy(
                 policy.filter.encode(),
                 POLICY_ACTIONS[policy.action],
@@ -243,9 +256,9 @@ def broker_settings(settings: Settings) -> BrokerSettings:
                 policy.users or None,
             )
         )
-    for name in retainer.presets:
-        to.policies += preset(name)
-    return to
+    for name in settings.retainer.presets:
+        policies += preset(name)
+    return policies
 
 
 def access_rules(settings: Settings) -> Access | None:
@@ -270,6 +283,7 @@ def password_file(settings: Settings) -> PasswordFile | None:
 def unchanged(old: Settings, new: Settings) -> list[str]:
     """Settings that differ but are read only at start."""
     reloadable = {"access", "auth", "log", "tls"}
+    fixed = {"enable", "storage_type"}  # of the retainer
     before = old.model_dump()
     after = new.model_dump()
     return [
@@ -277,7 +291,11 @@ def unchanged(old: Settings, new: Settings) -> list[str]:
         for section in before
         if section not in reloadable and before[section] != after[section]
         for key in (
-            [k for k in before[section] if before[section][k] != after[section][k]]
+            [
+                k
+                for k in before[section]
+                if before[section][k] != after[section][k] and (section != "retainer" or k in fixed)
+            ]
             if isinstance(before[section], dict)
             else [section]
         )

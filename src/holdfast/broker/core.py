@@ -18,6 +18,7 @@ from holdfast.broker.inbound import Run, is_crowding, receive
 from holdfast.broker.lifecycle import close, disconnect, end_session, on_session_due, on_will_due
 from holdfast.broker.message import Message, Publisher
 from holdfast.broker.outbound import write
+from holdfast.broker.policy import Policy
 from holdfast.broker.ports import Authenticator, Peer
 from holdfast.broker.publishing import publish_as
 from holdfast.broker.retained import RetainedStore
@@ -31,8 +32,8 @@ from holdfast.broker.topics import check_topic
 from holdfast.errors import ProtocolError, UnsupportedProtocol
 from holdfast.protocol.mqtt.connection import AUTHENTICATING, CLOSED, CONNECTED, WAITING
 from holdfast.protocol.mqtt.encode import encode_connack
-from holdfast.protocol.mqtt.packets import V5, V311, ConnAck, Connect
-from holdfast.protocol.mqtt.reasons import KEEP_ALIVE_TIMEOUT, SERVER_SHUTTING_DOWN
+from holdfast.protocol.mqtt.packets import V311, ConnAck, Connect
+from holdfast.protocol.mqtt.reasons import KEEP_ALIVE_TIMEOUT, SERVER_SHUTTING_DOWN, UNACCEPTABLE_PROTOCOL_311
 from holdfast.protocol.wire import decode_text
 
 # Topics whose receivers are remembered. Past it the cache starts afresh.
@@ -187,6 +188,12 @@ class Broker:
         self.rights_generation += 1
         self.subscriptions.generation += 1
 
+    def set_policies(self, policies: list[Policy]) -> None:
+        """New retainer rules and limits, for what is published from now on."""
+        self.settings.policies = policies
+        self.retained.settle()
+        self.subscriptions.generation += 1
+
     # What the parts ask of each other.
 
     def fail(self, connection: Connection, error: ProtocolError) -> None:
@@ -202,11 +209,8 @@ class Broker:
         disconnect(self, connection, error.reason, text)
 
     def refuse_protocol(self, connection: Connection, error: UnsupportedProtocol) -> None:
-        if error.known_name:  # [3.1.1: MQTT-3.1.2-2] [5: MQTT-3.1.2-2]
-            if error.level > V5:
-                write(connection, encode_connack(ConnAck(False, error.reason), V5))
-            else:
-                write(connection, encode_connack(ConnAck(False, 1), V311))
+        if error.known_name:  # [3.1.1: MQTT-3.1.2-2]; whoever speaks a later version knows this answer too
+            write(connection, encode_connack(ConnAck(False, UNACCEPTABLE_PROTOCOL_311), V311))
             self.touch(connection)
 
     def touch(self, connection: Connection) -> None:

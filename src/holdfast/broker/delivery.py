@@ -164,7 +164,9 @@ def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
 
 def refill(broker: "Broker", session: Session) -> None:
     """The window has opened. Queue and snapshots take turns, so that neither starves the other."""
-    if session.snapshots:
+    if session.resending:
+        resend_more(broker, session)
+    elif session.snapshots:
         session.snapshot_turn = not session.snapshot_turn
         if not session.snapshot_turn and session.queue:
             pump(broker, session, 1)
@@ -180,7 +182,7 @@ def on_puback(broker: "Broker", session: Session, packet_id: int) -> None:
     if delivery is not None and delivery.qos == 1:
         session.progress_ms = broker.now_ms
         del session.inflight[packet_id]
-        if session.queue or session.snapshots:
+        if session.queue or session.snapshots or session.resending:
             refill(broker, session)
 
 
@@ -212,11 +214,26 @@ def on_pubcomp(broker: "Broker", session: Session, packet_id: int) -> None:
 
 def resend(broker: "Broker", session: Session, connection: Connection) -> None:
     """A session is resumed: what was under way goes again, in order, with its packet id [MQTT-4.4.0-1]."""
-    for packet_id, delivery in list(session.inflight.items()):
+    session.resending.clear()
+    session.resending.extend(session.inflight)
+    resend_more(broker, session)
+    broker.touch(connection)
+
+
+def resend_more(broker: "Broker", session: Session) -> None:
+    """As much of it as the window of the new connection takes [5: MQTT-4.9.0-1]."""
+    connection = session.connection
+    assert connection is not None
+    while session.resending and len(session.inflight) - len(session.resending) < session.window:
+        packet_id = session.resending.popleft()
+        delivery = session.inflight.get(packet_id)
+        if delivery is None:
+            continue  # the client has acknowledged it out of turn
         if delivery.stage == AWAITING_COMPLETE:
             write(connection, PUBREL + U16[packet_id])
+            broker.touch(connection)
             continue
-        if not write_publish(
+        if write_publish(
             connection,
             delivery.message,
             delivery.qos,
@@ -227,9 +244,10 @@ def resend(broker: "Broker", session: Session, connection: Connection) -> None:
             broker.now_ms,
             delivery.retain and connection.wants_meta,
         ):
+            broker.count_sent(connection, delivery.qos)
+        else:
             del session.inflight[packet_id]
             broker.counters.dropped_too_large += 1
-    broker.touch(connection)
 
 
 def redistribute(broker: "Broker", session: Session, group: SharedGroup | None) -> None:

@@ -4,7 +4,7 @@ QoS 0 publishes that need no change are not even looked at one by one: neighbour
 run is forwarded as one slice of what came in. Everything else goes packet by packet.
 """
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from holdfast.broker.connection import UNLIMITED, Connection
 from holdfast.broker.delivery import deliver, on_puback, on_pubcomp, on_pubrec
@@ -26,6 +26,7 @@ from holdfast.protocol.mqtt.packets import (
     PUBLISH,
     PUBREC,
     PUBREL,
+    V5,
     Ack,
     Auth,
     Connect,
@@ -37,6 +38,8 @@ from holdfast.protocol.mqtt.reasons import PACKET_TOO_LARGE
 
 if TYPE_CHECKING:
     from holdfast.broker.core import Broker
+
+CONNECT_V5: Final = b"\x00\x04MQTT\x05"
 
 
 @final
@@ -197,6 +200,10 @@ def handle(broker: "Broker", connection: Connection, first: int, data: bytes, bo
             write(connection, b"\xd0\x00")
             broker.touch(connection)
             return
+    elif data.startswith(CONNECT_V5, body, end):
+        # Known before the rest is read, so that even a malformed CONNECT gets its answer [5: MQTT-3.1.4-1].
+        connection.is_v5 = True
+        connection.version = V5
     check_received(connection.state, kind, connection.version)
     packet = decode(first, data[body:end], connection.version)
     if isinstance(packet, Connect):

@@ -82,6 +82,21 @@ class Message(Entry):
     def expired(self, now_ms: int) -> bool:
         return self.expires_at_ms != NEVER and self.expires_at_ms <= now_ms
 
+    def without_retain(self) -> "Message":
+        """The same message as an ordinary one."""
+        return Message(
+            self.topic_field,
+            self.payload,
+            self.qos,
+            False,
+            self.properties,
+            self.publisher,
+            self.offset,
+            self.stored_at_ms,
+            self.expires_at_ms,
+            self.interval_given,
+        )
+
     def expiring(self, expires_at_ms: int) -> "Message":
         """The same message with a lifetime that the broker chose."""
         return Message(

@@ -6,6 +6,7 @@ from holdfast.broker.access import PUBLISH, RETAIN
 from holdfast.broker.connection import Connection
 from holdfast.broker.delivery import deliver
 from holdfast.broker.message import (
+    CLEARED,
     LIVE,
     NEVER,
     REFUSED_BUDGET,
@@ -111,7 +112,7 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
             expires_at_ms,
             expires_at_ms != NEVER,
         )
-        reason = accept(broker, message, route, session)
+        reason = accept(broker, message, route, session, connection.is_v5 and qos > 0)
     if qos > 0:
         if qos == 2 and reason < 0x80:
             session.unreleased.add(packet_id)
@@ -167,26 +168,28 @@ def check_publish(broker: "Broker", username: str, client_id: str, topic: bytes,
     )
 
 
-def accept(broker: "Broker", message: Message, route: Route, sender: Session | None) -> int:
+def accept(broker: "Broker", message: Message, route: Route, sender: Session | None, can_be_told: bool) -> int:
     """Take a publish into the log: the verdict on retaining, then delivery. Returns the reason to acknowledge with."""
-    outcome = LIVE
+    broker.offset += 1
     if message.retain:
+        retained = broker.retained
         policy = policy_for(route, message.publisher.username)
         if policy is not None and policy.action == REFUSE:
-            broker.retained.refuse(REFUSED_POLICY)
-            broker.offset += 1
-            broker.record(message, REFUSED_POLICY)
+            broker.record(message, retained.refuse(REFUSED_POLICY))
             return NOT_AUTHORIZED
-        outcome = broker.retained.judge(message, policy, broker.now_ms)
-        if broker.settings.strict_limits and REFUSED_SIZE <= outcome <= REFUSED_BUDGET:
-            broker.offset += 1
-            broker.record(message, outcome)
+        outcome = retained.judge(message, policy, broker.now_ms)
+        strict = broker.settings.strict_limits and REFUSED_SIZE <= outcome <= REFUSED_BUDGET
+        if strict and retained.index.get(message.topic) is not None:
+            # By the letter of the standard the new message replaces the old one, even if it cannot be kept itself.
+            outcome = CLEARED
+        retained.apply(message, outcome, policy, broker.now_ms)
+        broker.record(message, outcome)
+        if strict and can_be_told:
             return QUOTA_EXCEEDED
-        broker.offset += 1
-        broker.retained.apply(message, outcome, policy, broker.now_ms)
+        if outcome == REFUSED_POLICY:
+            message = message.without_retain()
     else:
-        broker.offset += 1
-    broker.record(message, outcome)
+        broker.record(message, LIVE)
     if route.receivers or route.groups:
         if deliver(broker, message, route, sender) > 0:
             return SUCCESS
@@ -242,4 +245,4 @@ def publish_as(
         expires_at_ms,
         expiry_s >= 0,
     )
-    return accept(broker, message, route, sender)
+    return accept(broker, message, route, sender, False)

@@ -86,6 +86,8 @@ class RetainedStore:
         """The outcome of a publish with RETAIN 1. Nothing changes yet."""
         if len(message.payload) == 0:
             return CLEARED
+        if message.topic_field.startswith(SYSTEM, 2):
+            return SET  # the broker's own topics are outside every limit
         settings = self.settings
         if policy is not None and policy.action != STORE:
             return self.refuse(REFUSED_POLICY)
@@ -135,6 +137,27 @@ class RetainedStore:
             if more > 0 and 0 < policy.max_bytes < policy.usage_bytes + more:
                 return False
         return True
+
+    def settle(self) -> None:
+        """The settings have changed: count again who uses what. Nothing is deleted, only new topics are refused."""
+        self.users.clear()
+        for policy in self.settings.policies:
+            policy.usage_messages = 0
+            policy.usage_bytes = 0
+        if not self.has_limits(None) and not any(policy.has_budget for policy in self.settings.policies):
+            return
+        self.count = 0
+        self.size = 0
+        filters = [b"#"]
+        for level in self.index.dollar.children:
+            filters.append(level + b"/#")
+        for topic_filter in filters:
+            cursor = self.cursor(topic_filter)
+            while not cursor.ended:
+                message = cursor.next(1 << 30)
+                if message is not None:
+                    self.charge(message, 1)
+            self.release(cursor)
 
     def refuse(self, outcome: int) -> int:
         self.refused[outcome] += 1

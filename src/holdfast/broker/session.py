@@ -57,7 +57,7 @@ class PendingWill:
 @final
 class Session:
     """Invariants: `inflight` is in the order of first sending; the sum of the sizes in `queue` is `queued_bytes`;
-    `len(inflight) <= window` at all times.
+    at most `window` of them are under way, the others are in `resending`.
     """
 
     def __init__(self, client_id: str, owner: str, now_ms: int) -> None:
@@ -71,6 +71,7 @@ class Session:
         self.ended = False
         self.subscriptions: dict[bytes, Subscription] = {}
         self.inflight: dict[int, Delivery] = {}
+        self.resending: deque[int] = deque()  # ids in flight that the resumed connection has yet to be sent again
         self.queue: deque[Delivery] = deque()
         self.queued_bytes = 0
         self.window = 0

@@ -113,6 +113,8 @@ def on_unsubscribe(broker: "Broker", connection: Connection, packet: Unsubscribe
     assert session is not None
     reasons: list[int] = []
     for topic_filter in packet.topic_filters:
+        if not topic_filter:  # [MQTT-4.7.3-1]
+            raise ProtocolError("topic filter is empty, expected at least one character", TOPIC_FILTER_INVALID)
         reasons.append(SUCCESS if unsubscribe(broker, session, topic_filter) else NO_SUBSCRIPTION_EXISTED)
     write(connection, encode_suback(SubAck(UNSUBACK, packet.packet_id, reasons), connection.version))
     broker.touch(connection)
