@@ -28,10 +28,11 @@ def serve(config: Config = None, listen: Listen = None, data: Data = None, assig
 
         HOLDFAST_RETAINER__STORAGE_TYPE=ram holdfast serve
     """
-    from holdfast import config as configuration
-    from holdfast import diagnostics, server
+    from holdfast import diagnostics
+    from holdfast.config import load
+    from holdfast.server import run
 
-    loaded = configuration.load(config, listen or (), data, assignments or ())
+    loaded = load(config, listen or (), data, assignments or ())
     diagnostics.configure(loaded.settings.log.level, loaded.settings.log.format)
     log = logging.getLogger("holdfast")
     details = {"version": __version__, "build": build.name(), "python": platform.python_version()}
@@ -39,7 +40,7 @@ def serve(config: Config = None, listen: Listen = None, data: Data = None, assig
     if not build.is_compiled():
         log.warning("the hot path is interpreted, not compiled: everything works, at a fraction of the speed")
     try:
-        code = server.run(loaded)
+        code = run(loaded)
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
         raise UsageError(f"cannot start: {(error.strerror or str(error)).lower()}{place}") from error
