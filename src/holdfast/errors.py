@@ -42,6 +42,14 @@ class UnsupportedProtocol(ProtocolError):
         self.known_name = known_name
 
 
+class ConnectionFailed(HoldfastError):
+    """A broker was not reached, refused us, or went away. `reason` is the code it gave, 0 when it gave none."""
+
+    def __init__(self, message: str, reason: int = 0) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class UsageError(HoldfastError):
     """The caller or operator asked for something that cannot be done."""
 

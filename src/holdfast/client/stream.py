@@ -1,0 +1,95 @@
+"""Byte streams to a broker: one shape for TCP, TLS, Unix sockets and WebSockets."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from abc import ABC, abstractmethod
+from typing import Final
+
+from holdfast.client.endpoint import UNIX, WS, WSS, Endpoint
+from holdfast.errors import ConnectionFailed
+
+READ_SIZE: Final = 1 << 18
+
+
+class Stream(ABC):
+    @abstractmethod
+    async def read(self) -> bytes:
+        """Some bytes; none at the end of the stream. Raises OSError."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> None: ...
+
+    @abstractmethod
+    async def drain(self) -> None:
+        """Wait until what was written is not piling up. Raises OSError."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+
+class SocketStream(Stream):
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def read(self) -> bytes:
+        return await self._reader.read(READ_SIZE)
+
+    def write(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def drain(self) -> None:
+        await self._writer.drain()
+
+    async def close(self) -> None:
+        self._writer.close()
+        # The other side may have gone first, or never answer the closing of TLS: neither matters any more.
+        with contextlib.suppress(OSError, TimeoutError, ssl.SSLError):
+            await asyncio.wait_for(self._writer.wait_closed(), 2.0)
+
+
+async def open_stream(endpoint: Endpoint, timeout_s: float) -> Stream:
+    """A connected stream. Raises ConnectionFailed with one line that says what to look at."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            stream: Stream = await _open_socket(endpoint)
+            if endpoint.transport in (WS, WSS):
+                from holdfast.client.websocket import open_websocket
+
+                stream = await open_websocket(stream, endpoint)
+            return stream
+    except TimeoutError:
+        raise ConnectionFailed(f"could not connect to {endpoint}: no answer within {timeout_s:g} s") from None
+    except OSError as error:
+        raise ConnectionFailed(f"could not connect to {endpoint}: {explain(error)}") from error
+
+
+async def _open_socket(endpoint: Endpoint) -> SocketStream:
+    if endpoint.transport == UNIX:
+        return SocketStream(*await asyncio.open_unix_connection(endpoint.path, limit=READ_SIZE))
+    context = endpoint.trust.context() if endpoint.encrypted else None
+    bind = (endpoint.bind_address, 0) if endpoint.bind_address is not None else None
+    return SocketStream(
+        *await asyncio.open_connection(
+            endpoint.host, endpoint.actual_port, ssl=context, local_addr=bind, limit=READ_SIZE
+        )
+    )
+
+
+def explain(error: OSError) -> str:
+    """The cause in a few words, with the likely remedy where there is one."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}) - is --cafile right?"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({error.reason or error}) - does that port speak TLS?"
+    if isinstance(error, ConnectionRefusedError) or "Connect call failed" in str(error):
+        return "refused - is the broker running?"
+    if isinstance(error, socket.gaierror):
+        return "the host name is not known"
+    if isinstance(error, FileNotFoundError):
+        return "no such socket - is the broker running?"
+    if isinstance(error, ConnectionResetError):
+        return "the broker closed the connection"
+    return (error.strerror or str(error) or type(error).__name__).lower()
