@@ -14,11 +14,13 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from holdfast.broker.records import Columns
 from holdfast.errors import StoreError
+from holdfast.history.mend import mend, sync_files
 from holdfast.history.rows import batch_of
 from holdfast.history.schema import WRITER_APP_ID
 from holdfast.history.table import WRITING, create, exists, first_line, last_offset, load
 
 LOCK_NAME = "history.lock"
+CLOCK_SLACK_S = 5.0  # file times may lag behind the clock that the caller reads
 
 
 class HistoryWriter:
@@ -27,18 +29,23 @@ class HistoryWriter:
     Invariant: `last` is the offset in the table's newest commit.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Open or create the table; waits for a writer of an earlier run to end."""
+    def __init__(self, folder: Path, quarantine: Path) -> None:
+        """Open or create the table, without what was torn at its end. Raises StoreError while another writer has it."""
         self.folder = folder
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.lock = os.open(folder.parent / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self.lock, fcntl.LOCK_EX)
         try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.mended = mend(folder, quarantine)
             self.table: DeltaTable = load(folder) if exists(folder) else create(folder)
+        except BlockingIOError:
+            os.close(self.lock)
+            raise StoreError(f"history table in {folder} is in use by another writer") from None
         except Exception:
             os.close(self.lock)
             raise
         self.last = last_offset(self.table)
+        self.synced_at_s = 0.0
 
     def append(self, records: list[bytes], upto: int) -> int:
         """Commit the rows among the records; the journal is then in the table up to offset `upto`. How many rows.
@@ -64,6 +71,14 @@ class HistoryWriter:
         except Exception as error:
             raise StoreError(f"history cannot be written: {first_line(error)}") from error
         self.last = upto
+
+    def sync(self, now_s: float) -> None:
+        """Make every commit so far survive a power cut. Only then may the journal forget the rows."""
+        try:
+            sync_files(self.folder, self.synced_at_s)
+        except OSError as error:
+            raise StoreError(f"history cannot be synced: {error.strerror or error}") from error
+        self.synced_at_s = now_s - CLOCK_SLACK_S
 
     def close(self) -> None:
         os.close(self.lock)

@@ -108,12 +108,12 @@ class Segment:
 
     @classmethod
     def resume(cls, disk: Disk, folder: Path, name: SegmentName, size: int) -> "Segment":
-        """Go on behind the sound part of an existing file; what lies behind `size` is cut."""
+        """Go on behind the sound part of an existing file; what lies behind `size` is cut, the rest made durable."""
         fd = disk.open(folder / str(name), write=True)
         try:
             if disk.size(fd) != size:
                 disk.truncate(fd, size)
-                disk.sync(fd)
+            disk.sync(fd)
         except OSError:
             disk.close(fd)
             raise

@@ -31,6 +31,16 @@ class StateStore:
         """
         return self.environment.write(lambda txn: self.fold(txn, records, upto))
 
+    def fill(self, records: list[bytes]) -> None:
+        """Fold records in without touching the applied offset: for building a state anew from something older."""
+        self.environment.write(lambda txn: self.fold_only(txn, records))
+
+    def fold_only(self, txn: "Transaction[bytes]", records: list[bytes]) -> None:
+        fold = Fold(self.environment, txn)
+        for record in records:
+            fold.apply(record)
+        fold.finish(self.environment.number(txn, APPLIED_KEY))
+
     def fold(self, txn: "Transaction[bytes]", records: list[bytes], upto: int) -> int:
         applied = self.environment.number(txn, APPLIED_KEY)
         fold = Fold(self.environment, txn)

@@ -1,0 +1,108 @@
+"""Checking the table, and undoing commits that a power cut left half written.
+
+The library that writes the table does not wait for the disk, so after a power cut its newest commits may be torn. They
+are taken back, newest first, and the journal, which is kept until the table was synced, fills the gap.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.errors import StoreError
+from holdfast.history.table import load
+
+LOG = "_delta_log"
+LOOK_BACK = 200  # commits; the table is synced far more often than that
+
+
+def commits(folder: Path) -> list[Path]:
+    """The commit files of the log, oldest first."""
+    return sorted(path for path in (folder / LOG).glob("*.json") if path.stem.isdigit())
+
+
+def actions_of(commit: Path) -> list[dict[str, Any]]:
+    """What a commit says; an empty list when it is torn."""
+    try:
+        return [json.loads(line) for line in commit.read_text().splitlines() if line]
+    except ValueError:
+        return []
+
+
+def file_problem(folder: Path, name: str, size: int) -> str:
+    path = folder / name
+    found = path.stat().st_size if path.exists() else -1
+    if found == size:
+        return ""
+    return f"file {name} is missing" if found < 0 else f"file {name} has {found} bytes, expected {size}"
+
+
+def torn_tail(folder: Path) -> tuple[list[Path], str]:
+    """The newest commits from the first torn one on, and what is wrong with that one."""
+    tail = commits(folder)[-LOOK_BACK:]
+    removed: set[str] = set()  # by later commits: those files may be gone
+    torn: list[Path] = []
+    reason = ""
+    for commit in reversed(tail):
+        actions = actions_of(commit)
+        problem = "" if actions else f"commit {commit.name} is not whole"
+        for action in actions:
+            if "remove" in action:
+                removed.add(action["remove"]["path"])
+            elif "add" in action and action["add"]["path"] not in removed:
+                problem = problem or file_problem(folder, action["add"]["path"], action["add"]["size"])
+        if problem:
+            reason = problem
+            torn = [path for path in tail if path >= commit]
+    return torn, reason
+
+
+def mend(folder: Path, quarantine: Path) -> str:
+    """Take back what is torn at the end of the table. What was done, or nothing when nothing was torn."""
+    if not (folder / LOG).is_dir():
+        return ""
+    torn, reason = torn_tail(folder)
+    if not torn:
+        return ""
+    quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
+    first = torn[0].stem
+    for path in sorted((folder / LOG).iterdir(), reverse=True):
+        if path.name == "_last_checkpoint" or (path.name[:20].isdigit() and path.name[:20] >= first):
+            os.replace(path, quarantine / f"history.{path.name}")
+    return f"history took back {len(torn)} commits from version {int(first)} on: {reason}"
+
+
+def problems(folder: Path) -> list[str]:
+    """Everything wrong with the table that can be seen without reading its rows."""
+    if not (folder / LOG).is_dir():
+        return []
+    try:
+        files = pa.table(load(folder).get_add_actions(flatten=True))
+    except StoreError as error:
+        return [str(error)]
+    named = zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True)
+    return [problem for name, size in named if (problem := file_problem(folder, name, size))]
+
+
+def sync_files(folder: Path, since_s: float) -> None:
+    """Make durable whatever was written to the table after a moment, files first, then the names."""
+    folders = [folder / LOG, folder]
+    for each in folders:
+        for entry in os.scandir(each):
+            if entry.is_file() and entry.stat().st_mtime >= since_s:
+                sync_path(entry.path)
+    for each in folders:
+        sync_path(str(each))
+
+
+def sync_path(path: str) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:  # removed by upkeep meanwhile
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,95 @@
+"""Whether LMDB files can be trusted, asked of a process of its own: reading a damaged page may end the one that does.
+
+Run as `python -m holdfast.state.check FOLDER`; prints what is wrong, one line each, and ends with FOUND if anything is.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+
+import holdfast
+from holdfast.errors import StoreError
+from holdfast.state.environment import TABLES, Environment
+from holdfast.state.formats import unseal
+
+TIMEOUT_S = 600
+FOUND = 3
+
+
+def problems(folder: Path, values: bool = False) -> list[str]:
+    """What is wrong with the state in a folder; with `values`, every value is held against its checksum too."""
+    if not (folder / "data.mdb").exists():
+        return []
+    command = [sys.executable, "-m", "holdfast.state.check", str(folder), *(["--values"] if values else [])]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=child_environment()
+    )
+    if done.returncode == FOUND:
+        return done.stdout.splitlines()
+    if done.returncode < 0:
+        return [f"state in {folder} cannot be read: checking it ended with signal {-done.returncode}"]
+    if done.returncode:  # says nothing about the state
+        raise StoreError(f"state in {folder} could not be checked: {done.stderr.strip()[-200:]}")
+    return []
+
+
+def child_environment() -> dict[str, str]:
+    """For a process that must find this package where we did."""
+    source = str(Path(holdfast.__file__).parent.parent)
+    known = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{known}" if known else source}
+
+
+def walk(folder: Path, values: bool) -> list[str]:
+    """Visit every entry. May crash the process."""
+    found: list[str] = []
+    try:
+        environment = Environment(folder)
+    except StoreError as error:
+        return [str(error)]
+    with environment.env.begin() as txn:
+        for name in TABLES:
+            db = environment.db[name]
+            count = damaged = 0
+            previous = b""
+            try:
+                with txn.cursor(db) as cursor:
+                    for key, stored in cursor.iternext():
+                        count += 1
+                        if count > 1 and key <= previous:
+                            raise StoreError(f"keys out of order after {previous[:40]!r}")
+                        previous = key
+                        damaged += values and not sound(key, stored)
+            except (lmdb.Error, StoreError) as error:
+                found.append(f"table {name} cannot be read: {error}")
+                continue
+            wanted = txn.stat(db)["entries"]
+            if count != wanted:
+                found.append(f"table {name} has {count} entries, expected {wanted}")
+            if damaged:
+                found.append(f"table {name} has {damaged} values that fail their checksum")
+    environment.close()
+    return found
+
+
+def sound(key: bytes, stored: bytes) -> bool:
+    try:
+        unseal(key, stored)
+    except StoreError:
+        return False
+    return True
+
+
+def main() -> int:
+    found = walk(Path(sys.argv[1]), "--values" in sys.argv[2:])
+    if not found:
+        return 0
+    print("\n".join(found))
+    return FOUND
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""The data folder: what lies where.
+
+lock           held while a broker runs
+journal/       segments, and the page that says how far they are durable
+state/         LMDB
+history/       the Delta table; history.lock beside it
+quarantine/    bytes that could not be read, kept for whoever wants to look
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.journal.disk import Disk
+from holdfast.journal.segment import segment_names
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    root: Path
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state"
+
+    @property
+    def history(self) -> Path:
+        return self.root / "history"
+
+    @property
+    def quarantine(self) -> Path:
+        return self.root / "quarantine"
+
+    def set_aside(self, path: Path) -> Path:
+        """Move a file or folder into the quarantine, under a name that is free."""
+        self.quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number = 1
+        while (target := self.quarantine / f"{path.name}.{number}").exists():
+            number += 1
+        path.rename(target)
+        return target
+
+    def first_in_journal(self) -> int:
+        """The offset from which on the journal reaches; 0 when there is no journal."""
+        names = segment_names(Disk(), self.journal)
+        return names[0].first if names else 0
+
+    def has_history(self) -> bool:
+        return (self.history / "_delta_log").is_dir()

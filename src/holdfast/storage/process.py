@@ -1,0 +1,81 @@
+"""The broker's end of a follower: start it, hear from it, start it again when it died, end it with the broker."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.state.check import child_environment
+
+Report = Callable[[str, dict[str, object]], None]
+
+RESTART_S = 2.0
+STOP_S = 30.0
+
+
+class FollowerProcess:
+    """`on_report` gets the follower's name and what it says: `at`, `passed`, `count`, `rows`, or a text for the
+    operator as `problem`, `loss` or `note`.
+    """
+
+    def __init__(self, name: str, module: str, arguments: list[str], on_report: Report) -> None:
+        self.name = name
+        self.module = module
+        self.arguments = arguments
+        self.on_report = on_report
+        self.process: asyncio.subprocess.Process | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.stopping = False
+
+    def start(self) -> None:
+        self.task = asyncio.create_task(self.run(), name=f"holdfast-{self.name}")
+
+    async def run(self) -> None:
+        while True:
+            code = await self.run_once()
+            if self.stopping:
+                return
+            self.on_report(self.name, {"problem": f"{self.name} process ended with code {code}, starting it again"})
+            await asyncio.sleep(RESTART_S)
+
+    async def run_once(self) -> int:
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            self.module,
+            *self.arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=child_environment(),
+        )
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            self.on_report(self.name, json.loads(line))
+        return await self.process.wait()
+
+    async def stop(self) -> None:
+        """Let it take in what is durable, and end. Call after the journal was closed."""
+        self.stopping = True
+        if self.task is None:
+            return
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+            try:
+                await asyncio.wait_for(self.process.wait(), STOP_S)
+            except TimeoutError:
+                self.process.kill()
+                await self.process.wait()
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+def state_process(root: Path, on_report: Report) -> FollowerProcess:
+    return FollowerProcess("state", "holdfast.storage.state_follower", [str(root)], on_report)
+
+
+def history_process(
+    root: Path, on_report: Report, flush_interval_s: float = 1.0, retention_s: int = 0, retention_bytes: int = 0
+) -> FollowerProcess:
+    options = {"flush_interval_s": flush_interval_s, "retention_s": retention_s, "retention_bytes": retention_bytes}
+    return FollowerProcess("history", "holdfast.storage.history_follower", [str(root), json.dumps(options)], on_report)

@@ -1,0 +1,153 @@
+"""Taking up a data folder after whatever ended the last run.
+
+The steps may be cut off anywhere and started again: nothing is removed before what replaces it is durable, and applying
+a record twice changes nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.errors import StoreError
+from holdfast.journal.lock import FolderLock
+from holdfast.journal.reader import Reader
+from holdfast.journal.writer import Event, Journal, Options, Schedule
+from holdfast.state import check
+from holdfast.state.store import StateStore
+from holdfast.storage.folder import DataFolder
+
+Progress = Callable[[str, int], None]  # what is being done, and how many records so far
+
+STRETCH = 20_000
+
+
+@dataclass
+class Recovered:
+    """What a broker starts from. `losses` are lines for the operator; with none, nothing was lost.
+
+    The journal is not started yet. Close in the order journal, store, lock.
+    """
+
+    folder: DataFolder
+    lock: FolderLock
+    store: StateStore
+    journal: Journal
+    losses: list[str] = field(default_factory=list)
+    replayed: int = 0
+
+
+def silent(what: str, count: int) -> None:
+    """No progress shown."""
+
+
+def recover(
+    folder: DataFolder,
+    *,
+    history: bool,
+    schedule: Schedule,
+    on_event: Callable[[Event], None] = lambda event: None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> Recovered:
+    """Lock the folder, open state and journal, and bring the state up to the end of the journal.
+
+    Raises StoreError when another broker has the folder, when a newer version of Holdfast wrote it, or when the disk
+    cannot be written at all; never because of damage.
+    """
+    lock = FolderLock(folder.root)
+    try:
+        losses = set_aside_broken_state(folder)
+        store = StateStore(folder.state)
+        if store.applied == 0:
+            losses += rebuild(folder, store, progress)
+        consumers = {"state": store.applied, "history": 0} if history else {"state": store.applied}
+        journal = Journal(
+            folder.journal,
+            consumers=consumers,
+            schedule=schedule,
+            on_event=on_event,
+            at_least=max(store.applied, newest_in_history(folder)) + 1,
+            quarantine=folder.quarantine,
+            options=options,
+        )
+        recovered = Recovered(folder, lock, store, journal, losses)
+        replay(recovered, progress)
+        journal.retention.note("state", store.applied)
+        store.sessions.sweep()
+    except BaseException:
+        lock.release()
+        raise
+    return recovered
+
+
+def set_aside_broken_state(folder: DataFolder) -> list[str]:
+    """Move a state that cannot be read out of the way. What was wrong with it, or nothing."""
+    try:
+        found = check.problems(folder.state)
+    except StoreError as error:
+        return [str(error)]  # nothing is known against it, so it is used
+    if any("this version reads" in problem for problem in found):
+        raise StoreError(found[0])
+    if found:
+        target = folder.set_aside(folder.state)
+        found.append(f"state was set aside as {target.name} and is built anew")
+    return found
+
+
+def rebuild(folder: DataFolder, store: StateStore, progress: Progress) -> list[str]:
+    """Fill an empty state from the history, as far as the journal does not reach back itself. What could not be had."""
+    first = folder.first_in_journal()
+    if first == 1 or (first == 0 and not folder.has_history()):
+        return []
+    losses: list[str] = []
+    records, last = retained_before(folder, first, losses)
+    for start in range(0, len(records), STRETCH):
+        progress("rebuilding the retained set from history", start)
+        store.fill(records[start : start + STRETCH])
+    store.apply([], last)
+    losses.append(f"state was built anew, with {len(records)} retained messages from history up to offset {last}")
+    losses.append(f"sessions are known only as far as they changed behind offset {last}")
+    return losses
+
+
+def retained_before(folder: DataFolder, first: int, losses: list[str]) -> tuple[list[bytes], int]:
+    """The retained messages set before the journal begins, as records, and the offset that brings the state to."""
+    try:
+        if not folder.has_history():
+            raise StoreError("there is none")
+        from holdfast.history.reader import HistoryReader
+        from holdfast.history.rows import records_of
+
+        reader = HistoryReader(folder.history)
+        last = first - 1 if first else reader.last
+        if reader.last < last:
+            losses.append(f"history ends at offset {reader.last}: what was set from there to {last} is lost")
+        return records_of(reader.retained_upto(last, 0)), last
+    except (ImportError, StoreError) as error:
+        last = max(0, first - 1)
+        losses.append(f"history cannot be read ({error}): retained messages set up to offset {last} are lost")
+        return [], last
+
+
+def replay(recovered: Recovered, progress: Progress) -> None:
+    """Apply what the journal holds behind the applied offset."""
+    store, journal = recovered.store, recovered.journal
+    reader = Reader(journal.folder, store.applied, recovered.folder.quarantine)
+    while records := reader.read(journal.durable):
+        store.apply(records, reader.last)
+        recovered.replayed += len(records)
+        progress("replaying the journal", recovered.replayed)
+    reader.close()
+    seen = [str(damage) for damage in reader.damage]
+    recovered.losses += seen + [line for line in map(str, journal.damage) if line not in seen]
+
+
+def newest_in_history(folder: DataFolder) -> int:
+    """The last offset in the history, asked only when there is no journal that knows better."""
+    if folder.first_in_journal() or not folder.has_history():
+        return 0
+    try:
+        from holdfast.history.table import last_offset, load
+
+        return last_offset(load(folder.history))
+    except (ImportError, StoreError):
+        return 0
