@@ -89,6 +89,13 @@ def _wrong(name: str, codes: Sequence[int], got: Sequence[Packet]) -> str:
     return f"expected {name} with {wanted} and a close, got " + (", ".join(map(str, got)) or "only a close")
 
 
+def tight_limit(client: WireClient, full: Packet | None) -> int:
+    """A Maximum Packet Size with no room for all of this answer, but enough for CONNACK."""
+    assert client.connack is not None
+    smallest = len(client.connack.raw)
+    return max(len(full.raw) - 1, smallest) if full is not None and full.properties else smallest
+
+
 def resolved(messages: Iterable[Publish], known: dict[int, str] | None = None) -> list[str]:
     """The topic of each message with aliases replaced; an alias that was never introduced is an error."""
     known = {} if known is None else known
