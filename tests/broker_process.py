@@ -54,6 +54,7 @@ class BrokerProcess:
             stderr=subprocess.STDOUT,
         )
         self._lines: list[str] = []
+        self._clients: list[WireClient] = []
         self._changed = threading.Condition()
         self._ended = False
         self._reader = threading.Thread(target=self._read, name="broker-output", daemon=True)
@@ -78,7 +79,9 @@ class BrokerProcess:
         return int(psutil.Process(self.pid).memory_info().rss)
 
     def client(self, version: int = 4, **options: Any) -> WireClient:
-        return WireClient(self.port, version, **options)
+        """A connection on which nothing has been sent yet; it is closed when the broker ends."""
+        self._clients.append(WireClient(self.port, version, **options))
+        return self._clients[-1]
 
     def wait_listening(self, count: int) -> None:
         self._wait_until(lambda: len(self.listening) >= count or self._ended, START_TIMEOUT)
@@ -108,6 +111,8 @@ class BrokerProcess:
 
     def stop(self) -> int:
         """End it as an operator would; a broker that does not go in time is killed and reported."""
+        for client in self._clients:
+            client.cut()
         if self.process.poll() is None:
             self.process.terminate()
         try:
