@@ -50,6 +50,10 @@ class ConnectionFailed(HoldfastError):
         self.reason = reason
 
 
+class ConnectionLost(ConnectionFailed):
+    """A connection that had been made is gone."""
+
+
 class UsageError(HoldfastError):
     """The caller or operator asked for something that cannot be done."""
 

@@ -47,11 +47,12 @@ def build_app(*loaded: str) -> typer.Typer:
         if name not in loaded:
             app.command(name, help=command.summary)(_not_loaded)
             continue
-        target = getattr(importlib.import_module(command.module), command.attribute)
+        module = importlib.import_module(command.module)
+        target = getattr(module, command.attribute)
         if isinstance(target, typer.Typer):
             app.add_typer(target, name=name)
         else:
-            app.command(name)(target)
+            app.command(name, cls=getattr(module, "COMMAND_CLASS", None))(target)
     return app
 
 

@@ -11,13 +11,13 @@ import contextlib
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 from holdfast.client.endpoint import Endpoint
 from holdfast.client.exchange import Exchange
 from holdfast.client.link import Link, open_link
 from holdfast.client.options import Options
-from holdfast.errors import ConnectionFailed, ProtocolError, UsageError
+from holdfast.errors import ConnectionFailed, ConnectionLost, ProtocolError, UsageError
 from holdfast.protocol.mqtt.packets import (
     PINGREQ,
     PINGRESP,
@@ -64,6 +64,16 @@ class Client:
 
     async def __aexit__(self, *_: object) -> None:
         await self.disconnect()
+
+    @property
+    def connack(self) -> ConnAck | None:
+        """What the server said when it accepted the connection that is open now."""
+        return None if self._link is None else self._link.connack
+
+    @property
+    def waiting(self) -> int:
+        """How many messages `receive` has ready."""
+        return len(self._queue)
 
     async def connect(self) -> ConnAck:
         """Connect and start reading. Raises ConnectionFailed when there is no broker or it refuses."""
@@ -145,6 +155,11 @@ class Client:
             if ack is not None:
                 link.send(ack)
         return publish
+
+    async def lost(self) -> NoReturn:
+        """Wait for the connection to end for good; raises ConnectionFailed with the cause."""
+        await self._until(lambda: False)
+        raise AssertionError("a wait that ends only by its failure")
 
     async def _ask(self, packet: Packet, packet_id: int) -> SubAck:
         answer = self._expect(packet_id)
@@ -270,7 +285,7 @@ class Client:
             told = None if packet.properties is None else packet.properties.reason_string
             detail = f" ({told})" if told else ""
             name = reason_name(packet.reason)
-            raise ConnectionFailed(f"{self.endpoint} ended the connection: {name}{detail}", packet.reason)
+            raise ConnectionLost(f"{self.endpoint} ended the connection: {name}{detail}", packet.reason)
         elif packet.kind != PINGRESP:
             raise ProtocolError(f"a server may not send packet type {packet.kind} here")
 

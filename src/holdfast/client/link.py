@@ -7,7 +7,7 @@ from typing import Final
 from holdfast.client.endpoint import Endpoint
 from holdfast.client.options import Options
 from holdfast.client.stream import Stream, explain, open_stream
-from holdfast.errors import ConnectionFailed, ProtocolError, UsageError
+from holdfast.errors import ConnectionFailed, ConnectionLost, ProtocolError, UsageError
 from holdfast.protocol.mqtt.decode import decode
 from holdfast.protocol.mqtt.encode import encode
 from holdfast.protocol.mqtt.frame import NO_LIMIT, FrameBuffer
@@ -119,8 +119,8 @@ class Link:
             self._resolve_alias(packet)
         return packet
 
-    def _lost(self, cause: str) -> ConnectionFailed:
-        return ConnectionFailed(f"lost the connection to {self.endpoint}: {self._broken or cause}")
+    def _lost(self, cause: str) -> ConnectionLost:
+        return ConnectionLost(f"lost the connection to {self.endpoint}: {self._broken or cause}")
 
     def _resolve_alias(self, publish: Publish) -> None:
         alias = None if publish.properties is None else publish.properties.topic_alias

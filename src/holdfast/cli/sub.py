@@ -1,0 +1,317 @@
+"""`holdfast sub`: subscribe and print what arrives, with mosquitto_sub's flags."""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import typer
+
+from holdfast.broker.topics import is_valid_filter, matches, split_share
+from holdfast.cli import client_options as shared
+from holdfast.cli.client_properties import PropertyCommand
+from holdfast.cli.client_run import TIMED_OUT, complain, run
+from holdfast.cli.message_format import Moment, PayloadNotJson, compile_format, render
+from holdfast.client.client import Answer, Client
+from holdfast.client.endpoint import Trust
+from holdfast.errors import ProtocolError, UsageError
+from holdfast.protocol.mqtt.packets import V5, Publish, SubscriptionRequest
+from holdfast.protocol.mqtt.properties import Properties
+from holdfast.protocol.mqtt.reasons import reason_name
+
+COMMAND_CLASS: Final = PropertyCommand
+COMMANDS: Final = ("connect", "subscribe", "unsubscribe", "disconnect", "will")
+ANY_LEVELS: Final = 65_535  # how many the broker takes is its own business
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to subscribe to, what to do with what comes, and when to stop."""
+
+    requests: list[SubscriptionRequest]
+    unsubscribe: list[bytes]
+    filter_out: list[list[bytes]]  # as levels
+    properties: dict[str, Properties]
+    count: int  # 0 = no limit
+    timeout_s: float | None
+    exit_after_subscribe: bool
+    no_retained: bool
+    retained_only: bool
+    remove_retained: bool
+    share_percent: float
+    quiet: bool
+
+
+def sub(
+    topics: Annotated[list[str] | None, typer.Option("-t", "--topic", help="Topic filter; may be repeated.")] = None,
+    qos: Annotated[int, typer.Option("-q", "--qos", min=0, max=2, help="Quality of service.")] = 0,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print the topic before the message.")] = False,
+    template: Annotated[
+        str | None,
+        typer.Option("-F", metavar="FORMAT", help="Print by this format: %t topic, %p payload, %j JSON and more."),
+    ] = None,
+    pretty: Annotated[bool, typer.Option("--pretty", help="Indent the JSON of %j and %J.")] = False,
+    no_newline: Annotated[bool, typer.Option("-N", help="No line end behind each message.")] = False,
+    count: Annotated[int | None, typer.Option("-C", min=1, help="Stop after this many messages.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option("-W", min=0.001, help="Stop after this many seconds, with exit code 27.")
+    ] = None,
+    exit_after_subscribe: Annotated[bool, typer.Option("-E", help="Stop when subscribed.")] = False,
+    no_retained: Annotated[bool, typer.Option("-R", help="Do not print retained messages.")] = False,
+    retained_only: Annotated[
+        bool, typer.Option("--retained-only", help="Print retained messages only; stop at the first other one.")
+    ] = False,
+    remove_retained: Annotated[
+        bool, typer.Option("--remove-retained", help="Remove each retained message that comes, except by -T.")
+    ] = False,
+    retain_as_published: Annotated[
+        bool, typer.Option("--retain-as-published", help="Keep the publisher's RETAIN flag (MQTT 5).")
+    ] = False,
+    retain_handling: Annotated[
+        int, typer.Option("--retain-handling", min=0, max=2, help="0 send retained, 1 if new, 2 none (MQTT 5).")
+    ] = 0,
+    no_local: Annotated[bool, typer.Option("--no-local", help="Nothing from this client id (MQTT 5).")] = False,
+    filter_out: Annotated[
+        list[str] | None, typer.Option("-T", "--filter-out", help="Ignore messages that match; may be repeated.")
+    ] = None,
+    unsubscribe: Annotated[
+        list[str] | None, typer.Option("-U", "--unsubscribe", help="Unsubscribe from this; may be repeated.")
+    ] = None,
+    random_filter: Annotated[
+        float, typer.Option("--random-filter", min=0.1, max=100, help="Print only this percentage of messages.")
+    ] = 100.0,
+    debug: shared.Debug = False,
+    quiet: shared.Quiet = False,
+    host: shared.Host = None,
+    port: shared.Port = None,
+    url: shared.Url = None,
+    unix: shared.Unix = None,
+    bind: shared.Bind = None,
+    nodelay: shared.NoDelay = False,
+    keep_alive: shared.KeepAlive = 60,
+    version: shared.Version = None,
+    property_words: shared.PropertyWords = None,
+    username: shared.Username = None,
+    password: shared.Password = None,
+    client_id: shared.ClientId = None,
+    client_id_prefix: shared.ClientIdPrefix = None,
+    keep_session: shared.KeepSession = False,
+    session_expiry: shared.SessionExpiry = None,
+    will_topic: shared.WillTopic = None,
+    will_payload: shared.WillPayload = None,
+    will_qos: shared.WillQos = None,
+    will_retain: shared.WillRetain = False,
+    cafile: shared.CaFile = None,
+    capath: shared.CaPath = None,
+    cert: shared.Cert = None,
+    key: shared.Key = None,
+    insecure: shared.Insecure = False,
+    ciphers: shared.Ciphers = None,
+    tls_version: shared.TlsVersion = None,
+    tls_alpn: shared.TlsAlpn = None,
+    os_certs: shared.OsCerts = False,
+) -> None:
+    """
+    Subscribe and print what arrives, with mosquitto_sub's flags.
+
+    A lost connection is made again. Ctrl-C and SIGTERM end it with exit code 0, -W with 27, a refusal with
+    the broker's reason code.
+
+    Examples:
+
+        holdfast sub -t 'home/#' -v
+
+        holdfast sub -t 'home/+/temperature' -q 1 -C 10 -F '%I %t %p'
+
+        holdfast sub -t '#' --retained-only -W 5 -F %j
+
+        holdfast sub -t 'old/#' --remove-retained --retained-only -W 2
+
+        holdfast sub -L ws://broker.example:8083/mqtt -t '$SYS/#' -v
+    """
+    trust = Trust(cafile, capath, cert, key, insecure, ciphers, tls_version, tls_alpn)
+    flags = shared.Flags(
+        host,
+        port,
+        url,
+        unix,
+        bind,
+        keep_alive,
+        version,
+        property_words,
+        username,
+        password,
+        client_id,
+        client_id_prefix,
+        keep_session,
+        session_expiry,
+        will_topic,
+        will_payload,
+        will_qos,
+        will_retain,
+        trust,
+        os_certs,
+        debug,
+    )
+    target = shared.resolve(flags, COMMANDS, reconnect=True)
+    if no_retained and retained_only:
+        raise UsageError("-R and --retained-only leave nothing to print, expected one of them")
+    if (retain_as_published or retain_handling or no_local) and target.options.version != V5:
+        raise UsageError("--retain-as-published, --retain-handling and --no-local need MQTT 5: -V 5")
+    names = [*([target.topic] if target.topic is not None else []), *(topics or [])]
+    if not names and not unsubscribe:
+        raise UsageError("no topic filter given: -t FILTER")
+    job = Job(
+        [
+            SubscriptionRequest(check_filter(name), qos, no_local, retain_as_published, retain_handling)
+            for name in names
+        ],
+        [check_filter(name) for name in unsubscribe or []],
+        [check_filter(name).split(b"/") for name in filter_out or []],
+        target.properties,
+        count or 0,
+        timeout,
+        exit_after_subscribe,
+        no_retained,
+        retained_only,
+        remove_retained,
+        random_filter,
+        quiet,
+    )
+    printer = Printer(template, verbose, pretty, b"" if no_newline else b"\n", quiet)
+    run(_subscribe(Client(target.endpoint, target.options), job, printer), quiet)
+
+
+def check_filter(name: str) -> bytes:
+    """The filter's bytes. Raises UsageError when it is not one."""
+    topic_filter = shared.encode_name(name)
+    try:
+        plain = split_share(topic_filter)[1] if topic_filter.startswith(b"$share/") else topic_filter
+    except ProtocolError as error:
+        raise UsageError(f"topic filter {name!r}: {error}") from error
+    if not is_valid_filter(plain, ANY_LEVELS):
+        raise UsageError(f"topic filter is {name!r}, expected + alone in its level and # alone in the last one")
+    return topic_filter
+
+
+class Printer:
+    """Messages on standard output, as -v, -F and -N want them."""
+
+    def __init__(self, template: str | None, verbose: bool, pretty: bool, line_end: bytes, quiet: bool) -> None:
+        self._parts = None if template is None else compile_format(template, pretty)
+        self._verbose = verbose
+        self._line_end = line_end
+        self._quiet = quiet
+        self._output = sys.stdout.buffer
+
+    def show(self, message: Publish) -> None:
+        if self._parts is not None:
+            try:
+                line = render(self._parts, message, Moment())
+            except PayloadNotJson as error:
+                complain(str(error), self._quiet)
+                return
+        elif self._verbose:
+            line = message.topic + b" " + (message.payload or b"(null)")
+        elif message.payload:
+            line = message.payload
+        else:
+            return
+        self._output.write(line + self._line_end)
+
+    def flush(self) -> None:
+        self._output.flush()
+
+
+async def _subscribe(client: Client, job: Job, printer: Printer) -> int:
+    await client.connect()
+    listener = Listener(client, job, printer)
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        async with asyncio.timeout(job.timeout_s):
+            return await listener.run()
+    except TimeoutError:
+        complain(f"timed out after {job.timeout_s:g} s", job.quiet)
+        return TIMED_OUT
+    except asyncio.CancelledError:
+        return 0
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; Python would complain again when it closes the pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    finally:
+        await listener.settle()
+        await client.disconnect(0, job.properties.get("disconnect"))
+
+
+class Listener:
+    def __init__(self, client: Client, job: Job, printer: Printer) -> None:
+        self._client = client
+        self._job = job
+        self._printer = printer
+        self._removals: set[asyncio.Future[Answer]] = set()
+        self._shown = 0
+
+    async def run(self) -> int:
+        """Until something ends it; the exit code."""
+        refusal = await self._subscribe()
+        if refusal or self._job.exit_after_subscribe:
+            return refusal
+        while await self._take(await self._client.receive()):
+            if not self._client.waiting:
+                self._printer.flush()
+        self._printer.flush()
+        return 0
+
+    async def settle(self) -> None:
+        """Give removals that are under way a moment to be acknowledged."""
+        if self._removals:
+            await asyncio.wait(self._removals, timeout=5.0)
+
+    async def _subscribe(self) -> int:
+        job = self._job
+        if job.unsubscribe:
+            await self._client.unsubscribe(job.unsubscribe, job.properties.get("unsubscribe"))
+        if not job.requests:
+            return 0
+        answer = await self._client.subscribe(job.requests, job.properties.get("subscribe"))
+        refused = [
+            (request.topic_filter.decode(), reason)
+            for request, reason in zip(job.requests, answer.reasons, strict=False)
+            if reason >= 0x80
+        ]
+        for topic_filter, reason in refused:
+            complain(f"the broker refused the subscription to {topic_filter}: {reason_name(reason)}", job.quiet)
+        return refused[0][1] if len(refused) == len(job.requests) else 0
+
+    async def _take(self, message: Publish) -> bool:
+        """Whether to go on after this message."""
+        job = self._job
+        if job.retained_only and not message.retain:
+            return False
+        if job.filter_out:
+            levels = message.topic.split(b"/")
+            if any(matches(topic_filter, levels) for topic_filter in job.filter_out):
+                return True
+        if job.remove_retained and message.retain:
+            await self._remove(message.topic)
+        if job.no_retained and message.retain:
+            return True
+        if job.share_percent < 100 and random.uniform(0, 100) > job.share_percent:
+            return True
+        self._printer.show(message)
+        self._shown += 1
+        return self._shown != job.count
+
+    async def _remove(self, topic: bytes) -> None:
+        answer = await self._client.send(Publish(topic, b"", 1, True))
+        assert answer is not None
+        self._removals.add(answer)
+        answer.add_done_callback(self._removals.discard)
