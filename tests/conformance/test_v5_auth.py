@@ -1,7 +1,4 @@
-"""MQTT 5.0 sections 3.15 and 4.12: AUTH and enhanced authentication, of which this broker knows no method.
-
-Debian's mosquitto knows none either.
-"""
+"""MQTT 5.0 sections 3.15 and 4.12: AUTH and enhanced authentication, of which this broker knows no method."""
 
 import pytest
 

@@ -22,7 +22,6 @@ def test_pingreq_is_answered_with_pingresp(connect5: Connect5) -> None:
 
 @pytest.mark.clause("5.0", "MQTT-3.12.4-1", "MQTT-4.13.1-1")
 def test_a_pingreq_with_a_body_is_malformed(connect5: Connect5) -> None:
-    """Debian's mosquitto answers it."""
     client = connect5()
     client.send(bytes.fromhex("c0 01 00"))
     expect_dropped(client, 0x81)

@@ -23,7 +23,6 @@ def announced(client: WireClient) -> int:
 
 @pytest.mark.clause("5.0", "MQTT-3.3.4-7", "MQTT-4.9.0-1")
 def test_a_client_may_fill_the_brokers_receive_maximum_and_no_more(connect5: Connect5, unique: Unique) -> None:
-    """Debian's mosquitto lets clients go beyond what it announces."""
     client = connect5()
     count = announced(client)
     assert 0 < count < 65535

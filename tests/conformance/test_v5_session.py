@@ -128,7 +128,6 @@ def test_a_session_without_an_expiry_interval_ends_with_its_connection(
 
 @pytest.mark.clause("5.0", "MQTT-4.1.0-2")
 def test_a_session_is_discarded_once_its_expiry_interval_has_passed(connect5: Connect5, unique: Unique) -> None:
-    """Debian's mosquitto looks for expired sessions every few seconds only."""
     for name in ("short", "long"):
         client = connect5(unique.client(name), properties=[(P.SESSION_EXPIRY, 1 if name == "short" else 30)])
         client.subscribe(unique.topic(), qos=1)
