@@ -81,11 +81,11 @@ class Server:
         listeners = self.loaded.settings.listeners()
         if any(not listener.allow_anonymous for listener in listeners):
             self.broker.authenticator = self.authenticator
-        for listener in listeners:
-            await self.listen(listener)
         self.loop.add_signal_handler(signal.SIGTERM, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGINT, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)
+        for listener in listeners:
+            await self.listen(listener)
         self.hub.start()
         interval = self.loaded.settings.sys.interval
         if interval > 0:

@@ -165,7 +165,7 @@ def test_many_connections_that_come_and_go_leave_nothing_behind(start_broker: St
                 client.connect(f"churn{number % 7}", keep_alive=1)
                 client.subscribe("churn/a", "churn/b")
 
-    churn(300)
+    churn(1500)  # until allocator and timers have reached their level
     before = broker.memory()
     churn(1500)
     time.sleep(2)  # timers of connections that are gone run out

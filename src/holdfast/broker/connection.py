@@ -46,6 +46,8 @@ class Connection:
         self.blocked = False  # the transport is full: gather, do not write
         self.blocked_since_ms = 0
         self.crowding = False  # most receivers of what this client publishes are behind: read from it a little later
+        self.guarded = False  # what it is sent now may leave only when this batch is durable
+        self.withheld = 0  # batches that hold bytes of this connection back
         self.closing = False
         self.close_reason = ""
 

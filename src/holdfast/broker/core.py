@@ -16,6 +16,7 @@ from holdfast.broker.effects import Effects
 from holdfast.broker.handshake import on_authenticated, refuse
 from holdfast.broker.inbound import Run, is_crowding, receive
 from holdfast.broker.lifecycle import close, disconnect, end_session, on_session_due, on_will_due
+from holdfast.broker.log import Log
 from holdfast.broker.message import Message, Publisher
 from holdfast.broker.outbound import write
 from holdfast.broker.policy import Policy
@@ -61,6 +62,7 @@ class Broker:
         self.access: Access | None = None
         self.rights_generation = 1
         self.authenticator: Authenticator | None = None
+        self.log: Log | None = None
         self.tickets: dict[int, Connection] = {}
         self.last_ticket = 0
         self.last_assigned = 0
@@ -205,7 +207,7 @@ class Broker:
                 self.refuse_protocol(connection, error)
             elif connection.is_v5:
                 refuse(self, connection, error.reason)
-        self.effects.notes.append(f"protocol error: {text}")
+        self.effects.notes.append((connection, f"protocol error: {text}"))
         disconnect(self, connection, error.reason, text)
 
     def refuse_protocol(self, connection: Connection, error: UnsupportedProtocol) -> None:
@@ -219,14 +221,20 @@ class Broker:
             connection.touched = True
             self.effects.touched.append(connection)
 
-    def count_sent(self, connection: Connection, qos: int) -> None:
+    def count_sent(self, connection: Connection, qos: int, size: int) -> None:
         self.counters.messages_sent[qos] += 1
+        self.counters.payload_sent += size
         if not connection.touched:
             connection.touched = True
             self.effects.touched.append(connection)
 
-    def record(self, message: Message, outcome: int) -> None:
-        """The seam to the log: an accepted publish with its verdict, in offset order."""
+    def guard(self, session: Session) -> None:
+        if self.log is not None and session.connection is not None:
+            self.log.guard(session.connection)
+
+    def next_offset(self) -> int:
+        self.offset += 1
+        return self.offset
 
     def wake(self, snapshot: Snapshot) -> None:
         if not snapshot.running and not snapshot.ended:
@@ -313,9 +321,14 @@ class Broker:
                 for receiver in route.receivers:
                     if receiver.identifiers is not None or receiver.no_local:
                         route.plain = False
+                    if receiver.session.record_id:
+                        route.persistent = True
             if found.groups:
                 route.groups = found.groups
                 route.plain = False
+                route.persistent = True
+        if self.log is not None and not route.reserved:
+            route.recorded = self.log.records_history(levels)
         self.routes[field] = route
         return route
 
@@ -332,7 +345,7 @@ class Broker:
         elif timer.kind == CONNECT_TIMEOUT:
             assert connection is not None
             if connection.state == WAITING or connection.state == AUTHENTICATING:
-                self.effects.notes.append("no CONNECT in time")
+                self.effects.notes.append((connection, "no CONNECT in time"))
                 close(self, connection, "no CONNECT in time")
         else:
             session = timer.session

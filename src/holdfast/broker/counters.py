@@ -10,6 +10,8 @@ class Counters:
         self.messages_sent = [0, 0, 0]
         self.bytes_received = 0
         self.bytes_sent = 0
+        self.payload_received = 0
+        self.payload_sent = 0
         self.packets_received = 0
         self.connections_opened = 0
         self.connects_refused = 0
@@ -28,3 +30,12 @@ class Counters:
         self.snapshots_ended = 0
         self.snapshot_messages = 0
         self.wills_published = 0
+
+    def dropped(self) -> int:
+        return (
+            self.dropped_slow
+            + self.dropped_queue_full
+            + self.dropped_expired
+            + self.dropped_too_large
+            + self.dropped_no_member
+        )

@@ -85,13 +85,15 @@ def send(
         if connection.outbox_bytes > CROWDED_BYTES:
             broker.congested = True
         if write_publish(connection, message, 0, retain, False, 0, identifiers, broker.now_ms):
-            broker.count_sent(connection, 0)
+            broker.count_sent(connection, 0, len(message.payload))
         else:
             broker.counters.dropped_too_large += 1
         return
     if session.snapshots:
         broker.before_live(session, message)
     delivery = Delivery(message, qos, retain, identifiers, group)
+    if broker.log is not None and session.record_id:
+        broker.log.on_queued(session, delivery)
     if (
         connection is not None
         and len(session.inflight) < session.window
@@ -118,9 +120,16 @@ def transmit(broker: "Broker", session: Session, connection: Connection, deliver
         delivery.retain and connection.wants_meta,
     ):
         broker.counters.dropped_too_large += 1
+        if delivery.sequence and broker.log is not None:
+            broker.log.on_done(session, delivery)
         return False
     session.inflight[packet_id] = delivery
-    broker.count_sent(connection, delivery.qos)
+    if delivery.sequence and broker.log is not None:
+        broker.log.on_sent(broker, session, delivery, packet_id)
+        if delivery.qos == 2:
+            # A restarted broker must know the packet id that the client has seen, or the message comes twice.
+            broker.log.guard(connection)
+    broker.count_sent(connection, delivery.qos, len(delivery.message.payload))
     return True
 
 
@@ -132,6 +141,8 @@ def enqueue(broker: "Broker", session: Session, delivery: Delivery, uncounted: b
         len(session.queue) >= settings.max_queued_messages or session.queued_bytes + size > settings.max_queued_bytes
     ):
         broker.counters.dropped_queue_full += 1
+        if delivery.sequence and broker.log is not None:
+            broker.log.on_done(session, delivery)
         if session.snapshots:
             broker.missed_live(session, delivery.message)
         return
@@ -157,6 +168,8 @@ def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
         session.queued_bytes -= delivery.message.size()
         if delivery.message.expired(broker.now_ms):  # [5: MQTT-3.3.2-5]
             broker.counters.dropped_expired += 1
+            if delivery.sequence and broker.log is not None:
+                broker.log.on_done(session, delivery)
             continue
         most -= 1
         transmit(broker, session, connection, delivery)
@@ -182,6 +195,8 @@ def on_puback(broker: "Broker", session: Session, packet_id: int) -> None:
     if delivery is not None and delivery.qos == 1:
         session.progress_ms = broker.now_ms
         del session.inflight[packet_id]
+        if delivery.sequence and broker.log is not None:
+            broker.log.on_done(session, delivery)
         if session.queue or session.snapshots or session.resending:
             refill(broker, session)
 
@@ -197,9 +212,13 @@ def on_pubrec(broker: "Broker", session: Session, connection: Connection, packet
         return
     if reason >= 0x80:  # the client refused it: that ends the exchange [5: MQTT-4.4.0-2]
         del session.inflight[packet_id]
+        if delivery.sequence and broker.log is not None:
+            broker.log.on_done(session, delivery)
         refill(broker, session)
         return
     delivery.stage = AWAITING_COMPLETE
+    if broker.log is not None and broker.log.on_releasing(broker, session, delivery, packet_id):
+        broker.log.guard(connection)
     write(connection, PUBREL + U16[packet_id])
     broker.touch(connection)
 
@@ -209,6 +228,8 @@ def on_pubcomp(broker: "Broker", session: Session, packet_id: int) -> None:
     if delivery is not None and delivery.stage == AWAITING_COMPLETE:
         session.progress_ms = broker.now_ms
         del session.inflight[packet_id]
+        if delivery.sequence and broker.log is not None:
+            broker.log.on_done(session, delivery)
         refill(broker, session)
 
 
@@ -244,10 +265,12 @@ def resend_more(broker: "Broker", session: Session) -> None:
             broker.now_ms,
             delivery.retain and connection.wants_meta,
         ):
-            broker.count_sent(connection, delivery.qos)
+            broker.count_sent(connection, delivery.qos, len(delivery.message.payload))
         else:
             del session.inflight[packet_id]
             broker.counters.dropped_too_large += 1
+            if delivery.sequence and broker.log is not None:
+                broker.log.on_done(session, delivery)
 
 
 def redistribute(broker: "Broker", session: Session, group: SharedGroup | None) -> None:
@@ -275,4 +298,10 @@ def redistribute(broker: "Broker", session: Session, group: SharedGroup | None) 
         to = delivery.group
         assert to is not None
         if to.members and not delivery.message.expired(broker.now_ms):
+            if broker.log is not None:
+                broker.log.begin_publish()
             share(broker, delivery.message, to)
+            if broker.log is not None:
+                broker.log.end_requeue(broker, delivery.message)
+        if delivery.sequence and broker.log is not None:
+            broker.log.on_done(session, delivery)

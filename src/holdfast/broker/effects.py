@@ -12,4 +12,4 @@ class Effects:
     def __init__(self) -> None:
         self.touched: list[Connection] = []
         self.closing: list[Connection] = []
-        self.notes: list[str] = []
+        self.notes: list[tuple[Connection, str]] = []

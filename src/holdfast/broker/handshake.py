@@ -21,11 +21,13 @@ from holdfast.protocol.mqtt.reasons import (
     CLIENT_ID_NOT_VALID,
     CONNECTION_RATE_EXCEEDED,
     NOT_AUTHORIZED,
+    PACKET_TOO_LARGE,
     QOS_NOT_SUPPORTED,
     RETAIN_NOT_SUPPORTED,
     SERVER_BUSY,
     SESSION_TAKEN_OVER,
     SUCCESS,
+    reason_name,
     return_code_311,
 )
 
@@ -40,6 +42,9 @@ def on_connect(broker: "Broker", connection: Connection, packet: Connect) -> Non
     reason = objection(broker, packet)
     if reason != SUCCESS:
         refuse(broker, connection, reason)
+        return
+    if connection.identity:  # the transport has proven who it is
+        welcome(broker, connection, packet, connection.identity)
         return
     if broker.authenticator is None:
         welcome(broker, connection, packet, packet.username or "")
@@ -95,13 +100,23 @@ def refuse(broker: "Broker", connection: Connection, reason: int) -> None:
     """CONNACK with the reason, as far as the version has one, then close [3.1.1: MQTT-3.2.2-5] [5: MQTT-3.2.2-7]."""
     broker.counters.connects_refused += 1
     if connection.is_v5:
-        write(connection, encode_connack(ConnAck(False, reason), connection.version))
+        write(connection, refusal(connection, reason))
     else:
         code = return_code_311(reason)
         if code >= 0:
             write(connection, encode_connack(ConnAck(False, code), connection.version))
     broker.touch(connection)
     close(broker, connection, f"connect refused with reason 0x{reason:02X}")
+
+
+def refusal(connection: Connection, reason: int) -> bytes:
+    """With the reason in words, as far as the client takes it [5: MQTT-3.1.2-24, 3.2.2-19]."""
+    properties = Properties()
+    properties.reason_string = reason_name(reason)
+    data = encode_connack(ConnAck(False, reason, properties), V5)
+    if len(data) > connection.max_packet_size:
+        data = encode_connack(ConnAck(False, reason), V5)
+    return data if len(data) <= connection.max_packet_size else b""
 
 
 def welcome(broker: "Broker", connection: Connection, packet: Connect, username: str) -> None:
@@ -136,7 +151,14 @@ def welcome(broker: "Broker", connection: Connection, packet: Connect, username:
         session = Session(client_id, username, broker.now_ms)
         broker.sessions[client_id] = session
     attach(broker, connection, session, packet)
-    write(connection, connack(broker, connection, session, packet, present, assigned))
+    answer = connack(broker, connection, session, packet, present, assigned)
+    if len(answer) > connection.max_packet_size:
+        # It could never be told what it has to know.
+        refuse(broker, connection, PACKET_TOO_LARGE)
+        return
+    if broker.log is not None:
+        broker.log.on_attached(broker, session, connection)
+    write(connection, answer)
     broker.touch(connection)
     resend(broker, session, connection)
     pump(broker, session)

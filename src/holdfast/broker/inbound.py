@@ -10,9 +10,10 @@ from holdfast.broker.connection import UNLIMITED, Connection
 from holdfast.broker.delivery import deliver, on_puback, on_pubcomp, on_pubrec
 from holdfast.broker.handshake import on_auth, on_connect
 from holdfast.broker.lifecycle import on_disconnect
-from holdfast.broker.message import NEVER, Message
+from holdfast.broker.message import LIVE, NEVER, Message
 from holdfast.broker.outbound import publish_head, write
 from holdfast.broker.publishing import on_publish, on_pubrel
+from holdfast.broker.records import encode_publish
 from holdfast.broker.route import Route
 from holdfast.broker.session import CROWDED_BYTES
 from holdfast.broker.subscribing import on_subscribe, on_unsubscribe
@@ -242,6 +243,8 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: Run) -> 
     broker.offset += count
     broker.counters.messages_received[0] += count
     size = run.end - run.start
+    payload = size - count * (len(route.topic_field) + 2)  # to the accuracy of a few header bytes
+    broker.counters.payload_received += payload
     chunk: bytes | None = None
     converted: bytes | None = None
     crowded = 0
@@ -270,8 +273,11 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: Run) -> 
         to.outbox.append(piece)
         to.outbox_bytes += len(piece)
         broker.counters.messages_sent[0] += count
+        broker.counters.payload_sent += payload
         if not to.touched:
             broker.touch(to)
+    if route.recorded and broker.log is not None:
+        record(broker, connection, data, run, first_offset)
     if crowded * 2 > len(route.receivers):
         connection.crowding = is_crowding(broker, connection)
 
@@ -329,14 +335,30 @@ def forward_singly(
 ) -> None:
     """The same run, message by message, for a receiver that needs a look at each."""
     route = run.route
-    assert route is not None
     session = to.session
-    if session is None:
+    if route is None or session is None:
         return
     only = Route(route.topic_field, route.generation, None)
     for receiver in route.receivers:
         if receiver.session is session:
             only.receivers.append(receiver)
+    for message in messages(broker, connection, data, run, first_offset):
+        deliver(broker, message, only, connection.session)
+
+
+def record(broker: "Broker", connection: Connection, data: bytes, run: Run, first_offset: int) -> None:
+    """Every message of a run is a row of the history."""
+    log = broker.log
+    assert log is not None
+    for message in messages(broker, connection, data, run, first_offset):
+        log.add(encode_publish(message, LIVE, True, False))
+
+
+def messages(broker: "Broker", connection: Connection, data: bytes, run: Run, first_offset: int) -> list[Message]:
+    """A run taken apart."""
+    route = run.route
+    assert route is not None
+    found: list[Message] = []
     position = run.start
     offset = first_offset
     while position < run.end:
@@ -364,5 +386,6 @@ def forward_singly(
             NEVER,
             False,
         )
-        deliver(broker, message, only, connection.session)
+        found.append(message)
         offset += 1
+    return found

@@ -29,8 +29,10 @@ def on_disconnect(broker: "Broker", connection: Connection, packet: Disconnect) 
         if session.expiry_s == 0 and properties.session_expiry != 0:
             raise ProtocolError("DISCONNECT turns a session expiry of 0 into another, which it may not")
         session.expiry_s = broker.cap_session_expiry(properties.session_expiry)
-    if packet.reason == NORMAL_DISCONNECTION:
+    if packet.reason == NORMAL_DISCONNECTION and session.will is not None:
         session.will = None  # [3.1.1: MQTT-3.14.4-3] [5: MQTT-3.14.4-3]
+        if broker.log is not None:
+            broker.log.on_will_cleared(broker, session)
     close(broker, connection, "client disconnected")
 
 
@@ -83,6 +85,8 @@ def detach(broker: "Broker", session: Session) -> None:
     if session.expiry_s == 0:
         end_session(broker, session)
         return
+    if broker.log is not None:
+        broker.log.on_detached(broker, session)
     if session.expiry_s != FOREVER:
         session.expires_at_ms = broker.now_ms + session.expiry_s * 1000
         broker.timers.add(session.expires_at_ms, Timer(SESSION_EXPIRY, None, session))
@@ -110,7 +114,10 @@ def end_session(broker: "Broker", session: Session) -> None:
     session.queued_bytes = 0
     session.inflight.clear()
     session.unreleased.clear()
+    session.resending.clear()
     publish_will(broker, session)
+    if broker.log is not None:
+        broker.log.on_ended(broker, session)
 
 
 def publish_will(broker: "Broker", session: Session) -> None:
@@ -141,6 +148,8 @@ def publish_will(broker: "Broker", session: Session) -> None:
         expiry_s,
         session,
     )
+    if broker.log is not None:
+        broker.log.on_will_cleared(broker, session)
 
 
 def on_will_due(broker: "Broker", session: Session) -> None:

@@ -20,7 +20,11 @@ from holdfast.broker.policy import REFUSE
 from holdfast.broker.route import Route, policy_for
 from holdfast.broker.session import Session
 from holdfast.errors import MalformedPacket, ProtocolError
+from holdfast.protocol.mqtt.encode import encode_ack
+from holdfast.protocol.mqtt.packets import PUBACK as PUBACK_KIND
 from holdfast.protocol.mqtt.packets import PUBLISH as PUBLISH_KIND
+from holdfast.protocol.mqtt.packets import PUBREC as PUBREC_KIND
+from holdfast.protocol.mqtt.packets import V5, Ack
 from holdfast.protocol.mqtt.properties import Properties, decode_properties
 from holdfast.protocol.mqtt.reasons import (
     NO_MATCHING_SUBSCRIBERS,
@@ -32,6 +36,7 @@ from holdfast.protocol.mqtt.reasons import (
     RETAIN_NOT_SUPPORTED,
     SUCCESS,
     TOPIC_ALIAS_INVALID,
+    reason_name,
 )
 from holdfast.protocol.wire import BYTE, Reader
 
@@ -84,6 +89,7 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
     session = connection.session
     assert session is not None
     broker.counters.messages_received[qos] += 1
+    broker.counters.payload_received += end - at
     if qos == 2:
         if packet_id in session.unreleased:  # [3.1.1: MQTT-4.3.3-2] [5: MQTT-4.3.3-10]
             acknowledge(broker, connection, 2, packet_id, SUCCESS)
@@ -96,6 +102,13 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
         # A message that is already expired must not look like one that never does.
         expires_at_ms = broker.now_ms + properties.message_expiry * 1000
     reason = SUCCESS
+    if qos > 0 and broker.log is not None and not broker.log.healthy and must_be_kept(route, retain):
+        # Nothing can be made durable now. 3.1.1 has no word for that but to hang up without acknowledging.
+        broker.counters.publishes_refused += 1
+        if not connection.is_v5:
+            raise ProtocolError("the message cannot be stored now: the disk is full or failing", QUOTA_EXCEEDED)
+        acknowledge(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
+        return
     if route.reserved or (broker.access is not None and not may_publish(broker, connection, field, retain)):
         reason = NOT_AUTHORIZED
         broker.counters.publishes_refused += 1
@@ -116,7 +129,13 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
     if qos > 0:
         if qos == 2 and reason < 0x80:
             session.unreleased.add(packet_id)
+            if broker.log is not None:
+                broker.log.on_received(broker, session, packet_id)
         acknowledge(broker, connection, qos, packet_id, reason)
+
+
+def must_be_kept(route: Route, retain: bool) -> bool:
+    return retain or route.recorded or route.persistent
 
 
 def resolve_alias(broker: "Broker", connection: Connection, field: bytes, properties: Properties) -> bytes:
@@ -171,38 +190,74 @@ def check_publish(broker: "Broker", username: str, client_id: str, topic: bytes,
 def accept(broker: "Broker", message: Message, route: Route, sender: Session | None, can_be_told: bool) -> int:
     """Take a publish into the log: the verdict on retaining, then delivery. Returns the reason to acknowledge with."""
     broker.offset += 1
+    outcome: int = LIVE
+    log = broker.log
     if message.retain:
         retained = broker.retained
         policy = policy_for(route, message.publisher.username)
         if policy is not None and policy.action == REFUSE:
-            broker.record(message, retained.refuse(REFUSED_POLICY))
+            retained.refuse(REFUSED_POLICY)
+            if log is not None:
+                log.end_publish(broker, message, REFUSED_POLICY, route.recorded)
             return NOT_AUTHORIZED
         outcome = retained.judge(message, policy, broker.now_ms)
         strict = broker.settings.strict_limits and REFUSED_SIZE <= outcome <= REFUSED_BUDGET
         if strict and retained.index.get(message.topic) is not None:
             # By the letter of the standard the new message replaces the old one, even if it cannot be kept itself.
             outcome = CLEARED
-        retained.apply(message, outcome, policy, broker.now_ms)
-        broker.record(message, outcome)
+        stored = retained.apply(message, outcome, policy, broker.now_ms)
         if strict and can_be_told:
+            if log is not None:
+                log.end_publish(broker, stored, outcome, route.recorded)
             return QUOTA_EXCEEDED
-        if outcome == REFUSED_POLICY:
-            message = message.without_retain()
-    else:
-        broker.record(message, LIVE)
+        if log is None:
+            if outcome == REFUSED_POLICY:
+                message = message.without_retain()
+        else:
+            return accept_logged(broker, message, stored, outcome, route, sender)
+    elif log is not None:
+        return accept_logged(broker, message, message, outcome, route, sender)
     if route.receivers or route.groups:
         if deliver(broker, message, route, sender) > 0:
             return SUCCESS
     return NO_MATCHING_SUBSCRIBERS
 
 
+def accept_logged(
+    broker: "Broker", message: Message, stored: Message, outcome: int, route: Route, sender: Session | None
+) -> int:
+    """Deliver, then record the publish as it is stored, together with the sessions that now wait for it."""
+    log = broker.log
+    assert log is not None
+    log.begin_publish()
+    live = message.without_retain() if outcome == REFUSED_POLICY else message
+    count = deliver(broker, live, route, sender)
+    log.end_publish(broker, stored, outcome, route.recorded)
+    return SUCCESS if count > 0 else NO_MATCHING_SUBSCRIBERS
+
+
 def acknowledge(broker: "Broker", connection: Connection, qos: int, packet_id: int, reason: int) -> None:
     """PUBACK or PUBREC. 3.1.1 has no reasons: what was refused is acknowledged all the same [3.1.1: MQTT-3.3.5-2]."""
     if reason == SUCCESS or not connection.is_v5:
         write(connection, (PUBACK if qos == 1 else PUBREC) + U16[packet_id])
-    else:
+    elif reason < 0x80 or not connection.reports_problems:
         write(connection, (PUBACK_WITH_REASON if qos == 1 else PUBREC_WITH_REASON) + U16[packet_id] + BYTE[reason])
+    else:
+        write(connection, refusal(connection, qos, packet_id, reason))
     broker.touch(connection)
+    if broker.log is not None:
+        broker.log.guard(connection)
+
+
+def refusal(connection: Connection, qos: int, packet_id: int, reason: int) -> bytes:
+    """An acknowledgement that says why not, in words where they fit [5: MQTT-3.4.2-2, 3.5.2-2]."""
+    kind = PUBACK_KIND if qos == 1 else PUBREC_KIND
+    properties = Properties()
+    properties.reason_string = reason_name(reason)
+    data = encode_ack(Ack(kind, packet_id, reason, properties), V5)
+    if len(data) > connection.max_packet_size:
+        data = encode_ack(Ack(kind, packet_id, reason), V5)
+    return data
 
 
 def on_pubrel(broker: "Broker", connection: Connection, packet_id: int) -> None:
@@ -211,6 +266,9 @@ def on_pubrel(broker: "Broker", connection: Connection, packet_id: int) -> None:
     if packet_id in session.unreleased:
         session.unreleased.discard(packet_id)
         write(connection, PUBCOMP + U16[packet_id])
+        if broker.log is not None and session.record_id:
+            broker.log.on_released(broker, session, packet_id)
+            broker.log.guard(connection)
     elif connection.is_v5:
         write(connection, PUBCOMP_WITH_REASON + U16[packet_id] + BYTE[PACKET_ID_NOT_FOUND])
     else:

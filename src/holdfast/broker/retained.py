@@ -172,14 +172,17 @@ class RetainedStore:
             ttl_ms = policy.ttl_ms
         return message.expiring(now_ms + ttl_ms) if ttl_ms > 0 else message
 
-    def apply(self, message: Message, outcome: int, policy: Policy | None, now_ms: int) -> None:
+    def apply(self, message: Message, outcome: int, policy: Policy | None, now_ms: int) -> Message:
+        """Carry out the verdict; returns the message as it is stored, which is what the log is told."""
         if outcome == SET:
             if message.interval_given and message.expires_at_ms <= now_ms:
                 self.clear(message.topic, message.offset)  # an interval of 0 replaces and is gone
             else:
-                self.put(self.lifetime(message, policy, now_ms))
+                message = self.lifetime(message, policy, now_ms)
+                self.put(message)
         elif outcome == CLEARED:
             self.clear(message.topic, message.offset)
+        return message
 
     def put(self, message: Message) -> None:
         old = self.index.put(message)

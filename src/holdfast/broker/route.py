@@ -38,6 +38,8 @@ class Route:
         self.topic_field: Final = topic_field
         self.generation: Final = generation
         self.policies: Final = policies
+        self.recorded = False  # goes to the history
+        self.persistent = False  # may have to wait for someone who outlives a connection
         self.receivers: list[Receiver] = []
         self.groups: list[SharedGroup] = []
         # Topics that only the broker itself writes to.

@@ -41,7 +41,8 @@ class Delivery:
         self.retain: Final = retain
         self.identifiers: Final = identifiers
         self.group: Final = group
-        self.stage = AWAITING_ACK
+        self.stage: int = AWAITING_ACK
+        self.sequence = 0  # its number in the log; 0: not in it
 
 
 @final
@@ -65,6 +66,8 @@ class Session:
         self.owner: Final = owner
         self.created_at_ms: Final = now_ms
         self.connection: Connection | None = None
+        self.record_id = 0  # what the log knows it by; 0: it ends with its connection
+        self.next_sequence = 1
         self.protocol = ""
         self.expiry_s = 0  # FOREVER: never
         self.expires_at_ms = 0  # 0: connected, or never
@@ -105,6 +108,11 @@ class Session:
         if connection.outbox_bytes < CROWDED_BYTES:
             return False
         return not connection.blocked or now_ms - connection.blocked_since_ms < PATIENCE_MS
+
+    def take_sequence(self) -> int:
+        sequence = self.next_sequence
+        self.next_sequence = sequence + 1
+        return sequence
 
     def take_packet_id(self) -> int:
         """An unused, non-zero packet id [3.1.1: MQTT-2.3.1-4] [5: MQTT-2.2.1-4]. The window leaves one free."""

@@ -146,7 +146,7 @@ def send_copy(broker: "Broker", snapshot: Snapshot, connection: Connection, mess
             connection, message, 0, True, False, 0, snapshot.identifiers, broker.now_ms, connection.wants_meta
         ):
             snapshot.sent += 1
-            broker.count_sent(connection, 0)
+            broker.count_sent(connection, 0, len(message.payload))
         else:
             broker.counters.dropped_too_large += 1
         return True
@@ -167,7 +167,7 @@ def finish(broker: "Broker", snapshot: Snapshot, connection: Connection, quantum
             gone = Message(tombstone.topic_field, b"", 0, True, b"", NO_ONE, tombstone.offset, broker.now_ms, 0, False)
             if write_publish(connection, gone, 0, True, False, 0, snapshot.identifiers, broker.now_ms):
                 snapshot.sent += 1
-                broker.count_sent(connection, 0)
+                broker.count_sent(connection, 0, 0)
             quantum -= 1
     if connection.wants_mark:
         mark_end(broker, snapshot, connection)
@@ -187,7 +187,7 @@ def mark_end(broker: "Broker", snapshot: Snapshot, connection: Connection) -> No
     )
     marker = Message(topic_field(END_TOPIC), payload.encode(), 0, False, b"", NO_ONE, 0, broker.now_ms, 0, False)
     if write_publish(connection, marker, 0, False, False, 0, None, broker.now_ms):
-        broker.count_sent(connection, 0)
+        broker.count_sent(connection, 0, len(marker.payload))
 
 
 def end(broker: "Broker", snapshot: Snapshot) -> None:

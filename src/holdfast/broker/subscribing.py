@@ -12,7 +12,8 @@ from holdfast.broker.subscription import Subscription
 from holdfast.broker.topics import SHARE, is_valid_filter, split_share
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.encode import encode_suback
-from holdfast.protocol.mqtt.packets import SUBACK, UNSUBACK, SubAck, Subscribe, SubscriptionRequest, Unsubscribe
+from holdfast.protocol.mqtt.packets import SUBACK, UNSUBACK, V5, SubAck, Subscribe, SubscriptionRequest, Unsubscribe
+from holdfast.protocol.mqtt.properties import Properties
 from holdfast.protocol.mqtt.reasons import (
     NO_SUBSCRIPTION_EXISTED,
     NOT_AUTHORIZED,
@@ -20,6 +21,7 @@ from holdfast.protocol.mqtt.reasons import (
     SUBSCRIBE_FAILURE_311,
     SUCCESS,
     TOPIC_FILTER_INVALID,
+    reason_name,
 )
 
 if TYPE_CHECKING:
@@ -46,10 +48,24 @@ def on_subscribe(broker: "Broker", connection: Connection, packet: Subscribe) ->
         if reason >= 0x80 and not connection.is_v5:
             reason = SUBSCRIBE_FAILURE_311
         reasons.append(reason)
-    write(connection, encode_suback(SubAck(SUBACK, packet.packet_id, reasons), connection.version))
+    write(connection, suback(connection, SUBACK, packet.packet_id, reasons))
     broker.touch(connection)
     for snapshot in begun:
         broker.step(snapshot, FIRST_QUANTUM)
+
+
+def suback(connection: Connection, kind: int, packet_id: int, reasons: list[int]) -> bytes:
+    """SUBACK or UNSUBACK, with the first failure in words where it fits [5: MQTT-3.9.2-1, 3.11.2-1]."""
+    if connection.is_v5 and connection.reports_problems:
+        for reason in reasons:
+            if reason >= 0x80:
+                properties = Properties()
+                properties.reason_string = reason_name(reason)
+                data = encode_suback(SubAck(kind, packet_id, reasons, properties), V5)
+                if len(data) <= connection.max_packet_size:
+                    return data
+                break
+    return encode_suback(SubAck(kind, packet_id, reasons), connection.version)
 
 
 def parse_since(text: str | None) -> int:
@@ -99,6 +115,9 @@ def subscribe(
     )
     session.subscriptions[request.topic_filter] = subscription
     broker.subscriptions.put(subscription, old)
+    if broker.log is not None and session.record_id:
+        broker.log.on_subscribed(broker, session, subscription)
+        broker.guard(session)
     if old is not None:
         end_all(broker, session, old)
     # Shared subscriptions get none; Retain Handling decides for the rest [5: MQTT-3.3.1-9, 3.3.1-10, 3.3.1-11].
@@ -124,6 +143,9 @@ def unsubscribe(broker: "Broker", session: Session, topic_filter: bytes) -> bool
     subscription = session.subscriptions.pop(topic_filter, None)
     if subscription is None:
         return False
+    if broker.log is not None and session.record_id:
+        broker.log.on_unsubscribed(broker, session, topic_filter)
+        broker.guard(session)
     end_all(broker, session, subscription)
     group = broker.subscriptions.group_of(subscription) if subscription.share_name else None
     broker.subscriptions.remove(subscription)

@@ -110,6 +110,7 @@ class SubscriptionTree:
         self.root = TreeNode()
         self.generation = 1
         self.count = 0
+        self.shared = 0
 
     def put(self, subscription: Subscription, old: Subscription | None) -> None:
         """Add a subscription, in the place of the session's older one with the same filter."""
@@ -130,6 +131,8 @@ class SubscriptionTree:
             node.subscriptions[subscription.session] = subscription
         if old is None:
             self.count += 1
+            if subscription.share_name:
+                self.shared += 1
         self.generation += 1
 
     def group_of(self, subscription: Subscription) -> SharedGroup | None:
@@ -162,6 +165,8 @@ class SubscriptionTree:
             del path[depth - 1].children[subscription.levels[depth - 1]]
             depth -= 1
         self.count -= 1
+        if subscription.share_name:
+            self.shared -= 1
         self.generation += 1
 
     def match(self, topic_levels: list[bytes]) -> Matches:

@@ -43,13 +43,7 @@ class SystemTopics:
         for outcome in range(REFUSED_SIZE, len(OUTCOMES)):
             refused += retained.refused[outcome]
             values[f"retained messages/{OUTCOMES[outcome].replace('_', ' ')}"] = str(retained.refused[outcome])
-        dropped = (
-            counters.dropped_slow
-            + counters.dropped_queue_full
-            + counters.dropped_expired
-            + counters.dropped_too_large
-            + counters.dropped_no_member
-        )
+        dropped = counters.dropped()
         values.update(
             {
                 "version": f"holdfast version {self.version}",
@@ -76,7 +70,10 @@ class SystemTopics:
                 "publish/messages/dropped/no member": str(counters.dropped_no_member),
                 "bytes/received": str(counters.bytes_received),
                 "bytes/sent": str(counters.bytes_sent),
+                "publish/bytes/received": str(counters.payload_received),
+                "publish/bytes/sent": str(counters.payload_sent),
                 "subscriptions/count": str(broker.subscriptions.count),
+                "shared_subscriptions/count": str(broker.subscriptions.shared),
                 "retained messages/count": str(retained.live_count(broker.now_ms)),
                 "retained messages/bytes": str(retained.size),
                 "retained messages/sets": str(retained.sets),
@@ -99,6 +96,8 @@ class SystemTopics:
             "messages/sent": sum(counters.messages_sent),
             "publish/received": sum(counters.messages_received),
             "publish/sent": sum(counters.messages_sent),
+            "publish/dropped": counters.dropped(),
+            "sockets": counters.connections_opened,
             "bytes/received": counters.bytes_received,
             "bytes/sent": counters.bytes_sent,
             "connections": counters.connections_opened,

@@ -17,7 +17,7 @@ SHARE: Final = b"$share/"
 def check_topic(topic: bytes, max_levels: int) -> None:
     """Raise unless `topic` may be published to [3.1.1 and 5: MQTT-3.3.2-2, MQTT-4.7.3-1]."""
     if len(topic) == 0:
-        raise ProtocolError("topic is empty, expected at least one character", TOPIC_NAME_INVALID)
+        raise ProtocolError("topic is empty, expected at least one character")
     if b"+" in topic or b"#" in topic:
         raise ProtocolError("topic has a wildcard, expected none", TOPIC_NAME_INVALID)
     levels = topic.count(b"/") + 1

@@ -86,8 +86,9 @@ class Hub:
 
     def write_notes(self) -> None:
         notes = self.broker.effects.notes
-        for note in notes[: self.notes_left]:
-            log.warning(note)
+        for connection, note in notes[: self.notes_left]:
+            peer = connection.peer
+            log.warning(note, extra={"client_id": connection.client_id, "address": getattr(peer, "address", "")})
         self.notes_left_out += max(0, len(notes) - self.notes_left)
         self.notes_left = max(0, self.notes_left - len(notes))
         notes.clear()

@@ -4,9 +4,11 @@ import asyncio
 import logging
 from typing import cast
 
+from holdfast.broker.connection import Connection
 from holdfast.broker.ports import Peer
 from holdfast.net.gate import Gate
 from holdfast.net.hub import Hub
+from holdfast.protocol.mqtt.connection import CLOSED
 
 log = logging.getLogger("holdfast.net")
 
@@ -19,6 +21,10 @@ CLOSE_GRACE_S = 3.0
 HOLD_STEP_S = 0.002
 HOLD_STEPS = 50
 
+# Stands in for the connection of a peer that is closed.
+GONE = Connection(Peer(), 0)
+GONE.state = CLOSED
+
 
 class StreamPeer(Peer, asyncio.Protocol):
     """`transport` is None once the connection is gone."""
@@ -29,6 +35,7 @@ class StreamPeer(Peer, asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.address = ""
         self.close_reason = ""
+        self.closer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -75,7 +82,11 @@ class StreamPeer(Peer, asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
         self.gate.leave(self)
+        if self.closer is not None:
+            self.closer.cancel()
+            self.closer = None
         connection = self.connection
+        self.connection = GONE  # no cycle may keep a closed connection in memory
         connection.outbox.clear()
         reason = self.close_reason
         if not reason:
@@ -100,7 +111,7 @@ class StreamPeer(Peer, asyncio.Protocol):
         self.close_reason = reason
         transport.close()
         # A client that does not read would keep its last bytes, and so the socket, for ever.
-        self.hub.loop.call_later(CLOSE_GRACE_S, self.abort)
+        self.closer = self.hub.loop.call_later(CLOSE_GRACE_S, self.abort)
 
     def abort(self) -> None:
         if self.transport is not None:
