@@ -24,6 +24,7 @@ from holdfast.protocol.mqtt.reasons import reason_name
 
 COMMAND_CLASS: Final = PropertyCommand
 COMMANDS: Final = ("connect", "subscribe", "unsubscribe", "disconnect", "will")
+SETTLED_S: Final = 0.5  # how long nothing comes before all retained messages count as removed
 ANY_LEVELS: Final = 65_535  # how many the broker takes is its own business
 
 
@@ -257,6 +258,8 @@ class Listener:
         self._job = job
         self._printer = printer
         self._removals: set[asyncio.Future[Answer]] = set()
+        self._echoes: set[bytes] = set()  # removed topics whose removal has not come back to us yet
+        self._all_echoed = False
         self._shown = 0
 
     async def run(self) -> int:
@@ -264,11 +267,20 @@ class Listener:
         refusal = await self._subscribe()
         if refusal or self._job.exit_after_subscribe:
             return refusal
-        while await self._take(await self._client.receive()):
+        while await self._take(await self._next()):
             if not self._client.waiting:
                 self._printer.flush()
         self._printer.flush()
         return 0
+
+    async def _next(self) -> Publish | None:
+        """The next message; `None` when all that was to be removed is removed and nothing more comes."""
+        if not self._all_echoed:
+            return await self._client.receive()
+        try:
+            return await asyncio.wait_for(self._client.receive(), SETTLED_S)
+        except TimeoutError:
+            return None
 
     async def settle(self) -> None:
         """Give removals that are under way a moment to be acknowledged."""
@@ -291,11 +303,13 @@ class Listener:
             complain(f"the broker refused the subscription to {topic_filter}: {reason_name(reason)}", job.quiet)
         return refused[0][1] if len(refused) == len(job.requests) else 0
 
-    async def _take(self, message: Publish) -> bool:
+    async def _take(self, message: Publish | None) -> bool:
         """Whether to go on after this message."""
         job = self._job
-        if job.retained_only and not message.retain:
+        if message is None:
             return False
+        if job.retained_only and not message.retain:
+            return self._is_own_echo(message)
         if job.filter_out:
             levels = message.topic.split(b"/")
             if any(matches(topic_filter, levels) for topic_filter in job.filter_out):
@@ -310,8 +324,21 @@ class Listener:
         self._shown += 1
         return self._shown != job.count
 
+    def _is_own_echo(self, message: Publish) -> bool:
+        """Whether a live message is one of our removals coming back.
+
+        Such a message does not mean that the retained ones are over: a broker may send live messages in between.
+        """
+        if message.payload or message.topic not in self._echoes:
+            return False
+        self._echoes.discard(message.topic)
+        self._all_echoed = not self._echoes
+        return True
+
     async def _remove(self, topic: bytes) -> None:
         answer = await self._client.send(Publish(topic, b"", 1, True))
         assert answer is not None
+        self._echoes.add(topic)
+        self._all_echoed = False
         self._removals.add(answer)
         answer.add_done_callback(self._removals.discard)

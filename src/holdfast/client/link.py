@@ -55,6 +55,9 @@ class Link:
         except TimeoutError:
             message = f"{self.endpoint} did not answer CONNECT within {options.connect_timeout_s:g} s - is it MQTT?"
             raise ConnectionFailed(message) from None
+        except ConnectionLost as error:
+            message = f"{self.endpoint} closed the connection instead of answering CONNECT - is it MQTT?"
+            raise ConnectionFailed(message) from error
         if not isinstance(packet, ConnAck):
             raise ConnectionFailed(f"{self.endpoint} answered CONNECT with packet type {packet.kind}")
         self._check(packet)
