@@ -255,6 +255,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
+def holdfast_only() -> None:
+    """For what is Holdfast's choice and not the standard's."""
+    if under_test() == MOSQUITTO:
+        pytest.skip("about a choice of Holdfast")
+
+
+@pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     """Start another Holdfast for this test, e.g. `start_broker(retainer__enable=False, listen=[...])`."""
     started: list[BrokerProcess] = []
