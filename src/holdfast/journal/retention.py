@@ -32,11 +32,13 @@ class Retention:
     def size(self) -> int:
         return sum(segment.size for segment in self.sealed)
 
-    def take_passed(self) -> list[SealedSegment]:
-        """Segments from the front that all consumers have passed; they are no longer kept here."""
+    def take_passed(self, keep: int) -> list[SealedSegment]:
+        """Segments from the front that all consumers have passed, except the newest `keep`; they are no longer kept
+        here. The newest segment of all must stay: it says which offsets are in use.
+        """
         needed = min(self.passed.values(), default=0)
         count = 0
-        while count < len(self.sealed) and self.sealed[count].last <= needed:
+        while count < len(self.sealed) - keep and self.sealed[count].last <= needed:
             count += 1
         taken, self.sealed = self.sealed[:count], self.sealed[count:]
         return taken
@@ -57,4 +59,10 @@ class Retention:
         return sorted(name for name, at in self.passed.items() if at < last)
 
     def is_full(self, open_size: int) -> bool:
-        return self.size() + open_size > self.max_bytes
+        """Whether the journal is over its limit because of segments that somebody still needs."""
+        return bool(self.sealed) and self.size() + open_size > self.max_bytes
+
+    def slowest(self) -> str:
+        """Of the consumers that may lose nothing, the one that is furthest behind."""
+        firm = [name for name in self.passed if name not in self.expendable]
+        return min(firm, key=self.passed.__getitem__, default="nobody")

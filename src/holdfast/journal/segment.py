@@ -21,7 +21,7 @@ MAGIC = b"holdfast"
 FORMAT = 1
 HEAD = struct.Struct("<8sIQ")  # magic, format, first; then the checksum of these
 HEAD_SIZE = HEAD.size + 4
-ALLOCATE = 4 << 20
+ALLOCATE = 4 << 20  # space is set aside so many bytes at a time
 
 checksum: Checksum = google_crc32c.value
 
@@ -81,7 +81,7 @@ class Segment:
     may be longer than `size`: space set aside, all zeros, cut off when the segment is sealed.
     """
 
-    def __init__(self, disk: Disk, folder: Path, name: SegmentName, fd: int, size: int) -> None:
+    def __init__(self, disk: Disk, folder: Path, name: SegmentName, fd: int, size: int, allocate: int) -> None:
         self.disk = disk
         self.folder = folder
         self.name = name
@@ -89,15 +89,16 @@ class Segment:
         self.size = size
         self.synced = size
         self.allocated = size
+        self.allocate = allocate
 
     @classmethod
-    def create(cls, disk: Disk, folder: Path, first: int) -> "Segment":
+    def create(cls, disk: Disk, folder: Path, first: int, allocate: int = ALLOCATE) -> "Segment":
         """A new file with its head. Nothing is durable before `sync`, not even that the file exists."""
         taken = [name.generation for name in segment_names(disk, folder) if name.first == first]
         name = SegmentName(first, max(taken) + 1 if taken else 0)
         path = folder / str(name)
         fd = disk.create(path)
-        segment = cls(disk, folder, name, fd, 0)
+        segment = cls(disk, folder, name, fd, 0, allocate)
         try:
             segment.write(encode_head(first))
         except OSError:
@@ -107,7 +108,7 @@ class Segment:
         return segment
 
     @classmethod
-    def resume(cls, disk: Disk, folder: Path, name: SegmentName, size: int) -> "Segment":
+    def resume(cls, disk: Disk, folder: Path, name: SegmentName, size: int, allocate: int = ALLOCATE) -> "Segment":
         """Go on behind the sound part of an existing file; what lies behind `size` is cut, the rest made durable."""
         fd = disk.open(folder / str(name), write=True)
         try:
@@ -117,7 +118,7 @@ class Segment:
         except OSError:
             disk.close(fd)
             raise
-        return cls(disk, folder, name, fd, size)
+        return cls(disk, folder, name, fd, size, allocate)
 
     @property
     def path(self) -> Path:
@@ -127,7 +128,7 @@ class Segment:
         end = self.size + len(data)
         if end > self.allocated:
             # A file whose blocks are there already syncs faster, and a full disk shows before a frame is torn.
-            more = max(end - self.allocated, ALLOCATE)
+            more = max(end - self.allocated, self.allocate)
             self.disk.allocate(self.fd, self.allocated, more)
             self.allocated += more
         write_all(self.disk, self.fd, data, self.size)

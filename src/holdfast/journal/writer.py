@@ -23,7 +23,7 @@ from holdfast.journal.reader import Damage
 from holdfast.journal.record import CLOSED, RESERVED, frame_all, framed_size, offset_of, own_record
 from holdfast.journal.recovery import find_end
 from holdfast.journal.retention import Retention, SealedSegment
-from holdfast.journal.segment import HEAD_SIZE, Segment, checksum
+from holdfast.journal.segment import ALLOCATE, HEAD_SIZE, Segment, checksum
 from holdfast.journal.watermark import Watermark
 
 Done = Callable[[StoreError | None], None]
@@ -36,6 +36,7 @@ RESERVE = 1 << 24  # offsets that may be given out before the next reservation i
 @dataclass(frozen=True)
 class Options:
     segment_bytes: int = 64 << 20
+    allocate_bytes: int = ALLOCATE
     max_bytes: int = 8 << 30
     held_bytes: int = 64 << 20  # facts held in memory while the disk refuses
     background_sync_s: float = 0.2  # the longest that records nobody waits for stay unsynced
@@ -109,7 +110,7 @@ class Journal:
         self.retention.sealed = end.sealed
         self.segment: Segment | None = None
         if end.name is not None and end.size >= HEAD_SIZE:
-            self.segment = Segment.resume(self.disk, folder, end.name, end.size)
+            self.segment = Segment.resume(self.disk, folder, end.name, end.size, self.options.allocate_bytes)
         elif end.name is not None:  # created and never synced: nothing in it was promised
             self.disk.remove(folder / str(end.name))
         self.watermark = Watermark(folder, write=True)
@@ -123,9 +124,10 @@ class Journal:
         self.lost = 0
         self.closed = False
         self.thread = threading.Thread(target=self.run, name="holdfast-journal", daemon=True)
+        # Before the first offset is given out, the disk knows that it will be.
+        self.commit([], [], True, self.next_offset)
 
     def start(self) -> None:
-        self.queue.put(Reserve(self.next_offset))
         self.thread.start()
 
     def append(self, records: list[bytes], done: Done | None = None, revocable: bool = False) -> None:
@@ -155,23 +157,29 @@ class Journal:
         self.closed = True
         self.next_offset = max(next_offset, self.next_offset)
         self.queue.put(None)
-        if self.thread.ident is not None:
+        if self.thread.ident is None:  # never started: what was appended is written all the same
+            self.run()
+        else:
             self.thread.join()
         self.watermark.close()
 
     # What follows runs in the writer's thread.
 
     def run(self) -> None:
-        stop = False
-        while not stop:
-            batch, stop = self.gather()
-            appends = [item for item in batch if isinstance(item, Append)]
-            try:
-                self.handle(appends, batch)
-            except Exception as error:  # a defect must not leave acknowledgements waiting for ever
-                self.stall(error)
-                self.tell(appends)
+        while self.step():
+            pass
         self.finish()
+
+    def step(self) -> bool:
+        """One batch, after waiting for it. False when there will be no more."""
+        batch, stop = self.gather()
+        appends = [item for item in batch if isinstance(item, Append)]
+        try:
+            self.handle(appends, batch)
+        except Exception as error:  # a defect must not leave acknowledgements waiting for ever
+            self.stall(error)
+            self.tell(appends)
+        return not stop
 
     def gather(self) -> tuple[list[Append | Passed | Reserve], bool]:
         """Everything that waits, at least one item unless there is something to do without."""
@@ -201,7 +209,7 @@ class Journal:
                 self.retention.note(item.consumer, item.offset)
             elif isinstance(item, Reserve):
                 given_out = max(given_out, item.next_offset)
-        self.drop(self.retention.take_passed())
+        self.drop(self.retention.take_passed(keep=1 if self.segment is None else 0))
         records: list[bytes] = []
         for append in appends:
             records += append.records
@@ -265,10 +273,9 @@ class Journal:
                     f"{first} to {last}, which {' and '.join(losers)} had not read",
                 )
         if self.retention.is_full(open_size):
-            slowest = min(self.retention.passed, key=self.retention.passed.__getitem__, default="")
-            raise StoreError(f"journal is full ({self.options.max_bytes} bytes) and {slowest} is behind")
+            raise StoreError(f"it has its {self.options.max_bytes} bytes, and {self.retention.slowest()} is behind")
         if self.segment is None:
-            self.segment = Segment.create(self.disk, self.folder, self.durable + 1)
+            self.segment = Segment.create(self.disk, self.folder, self.durable + 1, self.options.allocate_bytes)
 
     def write(self, records: list[bytes], given_out: int) -> None:
         assert self.segment is not None

@@ -1,0 +1,315 @@
+"""The writer: group commit, and what it promises when the disk does not cooperate.
+
+Most tests drive the writer a step at a time without its thread, so that every fault happens at a known place.
+"""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from faulty_disk import FaultyDisk
+from holdfast.errors import StoreError, UsageError
+from holdfast.journal.disk import Disk
+from holdfast.journal.reader import Reader, read_from
+from holdfast.journal.record import frame_all, offset_of
+from holdfast.journal.segment import checksum, segment_names
+from holdfast.journal.watermark import Watermark
+from holdfast.journal.writer import RESERVE, Event, Journal, Options
+
+
+def record(offset: int, size: int = 20) -> bytes:
+    return b"\x01\x10" + offset.to_bytes(8, "little") + bytes([offset % 251]) * size
+
+
+def at_once(action: Callable[[], None]) -> None:
+    action()
+
+
+class Bench:
+    """A journal without its thread, and everything it said."""
+
+    def __init__(self, folder: Path, disk: Disk | None = None, **options: object) -> None:
+        self.events: list[Event] = []
+        self.told: list[tuple[int, StoreError | None]] = []
+        settings = {"background_sync_s": 0.0, "retry_s": 0.0, "allocate_bytes": 4096, **options}
+        self.journal = Journal(
+            folder,
+            consumers={"state": 0, "history": 0},
+            schedule=at_once,
+            on_event=self.events.append,
+            quarantine=folder.parent / "quarantine",
+            options=Options(**settings),  # type: ignore[arg-type]
+            disk=disk,
+        )
+
+    def append(self, *offsets: int, revocable: bool = False, size: int = 20) -> None:
+        last = offsets[-1]
+        self.journal.append([record(o, size) for o in offsets], lambda e: self.told.append((last, e)), revocable)
+
+    def put(self, *offsets: int, revocable: bool = False, size: int = 20) -> None:
+        self.append(*offsets, revocable=revocable, size=size)
+        self.journal.step()
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+
+def offsets_in(folder: Path) -> list[int]:
+    return [offset_of(r) for r in read_from(folder)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+def test_what_was_appended_is_durable_when_it_is_told(folder: Path) -> None:
+    disk = FaultyDisk()
+    bench = Bench(folder, disk)
+    bench.put(1, 2)
+    assert bench.told == [(2, None)]
+    assert frame_all([record(1), record(2)], checksum) in disk.durable[folder / str(segment_names(disk, folder)[0])]
+    assert bench.journal.durable == 2
+
+
+def test_everything_that_gathers_is_synced_once(folder: Path) -> None:
+    disk = FaultyDisk()
+    bench = Bench(folder, disk)
+    bench.put(1)
+    before = disk.log.count("sync")
+    for offset in range(2, 102):
+        bench.append(offset)
+    bench.journal.step()
+    assert disk.log.count("sync") == before + 1
+    assert [last for last, error in bench.told if error is None] == list(range(1, 102))
+
+
+def test_records_nobody_waits_for_are_synced_in_the_background(folder: Path) -> None:
+    disk = FaultyDisk()
+    bench = Bench(folder, disk, background_sync_s=3600.0)
+    bench.put(1)
+    bench.journal.append([record(2)])
+    bench.journal.step()
+    assert bench.journal.durable == 1
+    bench.put(3)
+    assert bench.journal.durable == 3
+
+
+def test_the_thread_calls_back_in_order_and_close_waits_for_all(folder: Path) -> None:
+    told: list[int] = []
+    journal = Journal(folder, consumers={}, schedule=at_once)
+    journal.start()
+    for offset in range(1, 501):
+        journal.append([record(offset)], lambda error, offset=offset: told.append(offset))  # type: ignore[misc]
+    journal.close()
+    assert told == list(range(1, 501))
+    assert offsets_in(folder) == list(range(1, 501))
+    assert not any(thread.name == "holdfast-journal" for thread in threading.enumerate())
+    with pytest.raises(UsageError):
+        journal.append([record(501)])
+
+
+def test_files_are_for_their_owner_alone(folder: Path) -> None:
+    bench = Bench(folder)
+    bench.put(1)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+
+
+def test_segments_are_bounded_and_named_by_their_first_offset(folder: Path) -> None:
+    bench = Bench(folder, segment_bytes=500)
+    for offset in range(1, 61):
+        bench.put(offset)
+    names = segment_names(Disk(), folder)
+    assert len(names) > 3
+    assert offsets_in(folder) == list(range(1, 61))
+    for name in names[:-1]:
+        assert (folder / str(name)).stat().st_size <= 500
+    assert [next(iter(read_from(folder, name.first - 1)))[2] for name in names] == [name.first for name in names]
+
+
+def test_offsets_go_on_after_a_clean_end(folder: Path) -> None:
+    journal = Journal(folder, consumers={}, schedule=at_once)
+    journal.start()
+    journal.append([record(1), record(7)])
+    journal.close(next_offset=10)
+    assert Journal(folder, consumers={}, schedule=at_once).next_offset == 10
+
+
+def test_offsets_that_may_have_been_given_out_are_not_given_out_again(folder: Path) -> None:
+    bench = Bench(folder)
+    bench.put(1)
+    again = Bench(folder)
+    assert again.journal.next_offset > RESERVE
+    again.journal.reserve(again.journal.next_offset + 5 * RESERVE)
+    again.journal.step()
+    assert Bench(folder).journal.next_offset > again.journal.next_offset + 5 * RESERVE
+
+
+def test_offsets_start_behind_what_others_know(folder: Path) -> None:
+    journal = Journal(folder, consumers={}, schedule=at_once, at_least=1000)
+    assert journal.next_offset == 1000
+
+
+def test_a_torn_tail_is_cut_and_writing_goes_on_behind_it(folder: Path) -> None:
+    bench = Bench(folder)
+    bench.put(1)
+    bench.put(2)
+    path = folder / str(segment_names(Disk(), folder)[0])
+    size = bench.journal.segment.size  # type: ignore[union-attr]
+    path.write_bytes(path.read_bytes()[: size - 5])
+    again = Bench(folder)
+    assert again.journal.torn == framed([2]) - 5
+    again.put(3)
+    assert offsets_in(folder) == [1, 3]
+
+
+def framed(offsets: list[int]) -> int:
+    return len(frame_all([record(o) for o in offsets], checksum))
+
+
+def test_a_full_disk_is_told_at_once_and_facts_are_written_when_there_is_room(folder: Path) -> None:
+    disk = FaultyDisk("enospc", at=1, times=0, only=("write", "allocate"))
+    disk.heal()
+    bench = Bench(folder, disk)
+    bench.put(1)
+    disk.fault = "enospc"
+    bench.put(2)
+    bench.put(3, revocable=True)
+    assert [(last, error is None) for last, error in bench.told] == [(1, True), (2, False), (3, False)]
+    assert not bench.journal.healthy
+    assert "No space left" in str(bench.told[-1][1])
+    disk.heal()
+    bench.put(4)
+    assert bench.told[-1] == (4, None)
+    assert bench.journal.healthy
+    assert offsets_in(folder) == [1, 2, 4]
+    assert bench.kinds().count("stalled") == 1
+    assert bench.kinds()[-1] == "recovered"
+
+
+def test_it_recovers_without_being_asked(folder: Path) -> None:
+    disk = FaultyDisk()
+    bench = Bench(folder, disk)
+    bench.put(1)
+    disk.fault, disk.at, disk.times, disk.only = "enospc", 1, 0, ("write", "allocate")
+    bench.put(2)
+    disk.heal()
+    bench.journal.step()  # woken by its own timer
+    assert bench.journal.healthy
+    assert offsets_in(folder) == [1, 2]
+
+
+def test_memory_for_facts_is_bounded_and_what_did_not_fit_is_said(folder: Path) -> None:
+    disk = FaultyDisk()
+    bench = Bench(folder, disk, held_bytes=3000, retry_s=0.0)
+    bench.put(1)
+    disk.fault, disk.at, disk.times, disk.only = "enospc", 1, 0, ("write", "allocate")
+    for offset in range(2, 12):
+        bench.put(offset, size=1000)
+    assert len(bench.journal.held) < 4
+    disk.heal()
+    bench.put(12)
+    assert offsets_in(folder)[0:2] == [1, 2]
+    assert "lost" in bench.kinds()
+
+
+def test_a_file_whose_sync_failed_is_never_written_again(folder: Path) -> None:
+    disk = FaultyDisk()
+    bench = Bench(folder, disk, background_sync_s=3600.0)
+    bench.put(1)
+    first = segment_names(disk, folder)[0]
+    bench.journal.append([record(2)])  # written, and nobody waits for it
+    bench.journal.step()
+    disk.fault, disk.at, disk.times, disk.only, disk.calls = "eio", 1, 1, ("sync",), 0
+    bench.put(3)
+    assert bench.told[-1] == (3, None), "the new file took it"
+    names = segment_names(disk, folder)
+    assert len(names) == 2
+    assert names[1].first == 2, "everything since the last good sync went to the new file"
+    size = (folder / str(first)).stat().st_size
+    bench.put(4)
+    assert (folder / str(first)).stat().st_size == size
+    assert offsets_in(folder) == [1, 2, 3, 4]
+    assert bench.kinds() == ["abandoned"]
+
+
+def test_what_is_left_in_a_failed_file_is_hidden_by_its_successor(folder: Path) -> None:
+    disk = FaultyDisk()
+    bench = Bench(folder, disk)
+    bench.put(1)
+    disk.fault, disk.at, disk.times, disk.only, disk.calls = "eio", 1, 2, ("sync", "truncate"), 0
+    bench.put(2, revocable=True)  # sync fails, and so does cutting the file
+    assert bench.told[-1][1] is None
+    disk.fault, disk.at, disk.times, disk.only, disk.calls = "eio", 1, 0, ("sync", "truncate", "remove"), 0
+    bench.put(3, revocable=True)
+    assert bench.told[-1][1] is not None
+    disk.heal()
+    bench.put(4)
+    assert offsets_in(folder) == [1, 2, 4], "3 was refused and nothing was done about it, so it must not come back"
+
+
+def test_segments_go_when_all_consumers_passed_them(folder: Path) -> None:
+    bench = Bench(folder, segment_bytes=300)
+    for offset in range(1, 41):
+        bench.put(offset)
+    many = len(segment_names(Disk(), folder))
+    bench.journal.passed("state", 40)
+    bench.journal.step()
+    assert len(segment_names(Disk(), folder)) == many
+    bench.journal.passed("history", 20)
+    bench.journal.step()
+    left = segment_names(Disk(), folder)
+    assert len(left) < many
+    assert left[0].first <= 21
+    assert list(range(21, 41)) == [o for o in offsets_in(folder) if o > 20]
+
+
+def test_over_its_limit_the_journal_drops_what_only_history_lacks_and_says_so(folder: Path) -> None:
+    bench = Bench(folder, segment_bytes=300, max_bytes=2000)
+    for offset in range(1, 101):
+        bench.put(offset)
+        bench.journal.passed("state", offset)
+    assert bench.told[-1] == (100, None)
+    assert sum(path.stat().st_size for path in folder.glob("*.hfj")) <= 2000 + 4096
+    dropped = [event.message for event in bench.events if event.kind == "dropped"]
+    assert dropped
+    assert "which history had not read" in dropped[0]
+    assert "offsets 1 to" in dropped[0]
+
+
+def test_over_its_limit_the_journal_refuses_what_the_state_still_needs(folder: Path) -> None:
+    bench = Bench(folder, segment_bytes=300, max_bytes=2000)
+    for offset in range(1, 101):
+        bench.put(offset)
+    assert not bench.journal.healthy
+    assert "state is behind" in str(bench.told[-1][1])
+    assert offsets_in(folder)[0] == 1
+    kept = offsets_in(folder)[-1]
+    bench.journal.passed("state", kept)
+    bench.journal.step()
+    assert bench.journal.healthy
+    assert offsets_in(folder)[-1] == 100, "facts that waited are written"
+
+
+def test_a_reader_elsewhere_sees_how_far_the_journal_is_durable(folder: Path) -> None:
+    bench = Bench(folder, background_sync_s=3600.0)
+    bench.put(1)
+    bench.journal.append([record(2)])
+    bench.journal.step()
+    watermark = Watermark(folder)
+    assert watermark.get() == 1
+    reader = Reader(folder)
+    assert [offset_of(r) for r in reader.read(watermark.get())] == [1]
+    bench.put(3)
+    assert watermark.get() == 3
+    assert [offset_of(r) for r in reader.read(watermark.get())] == [2, 3]
+
+
+def test_a_defect_is_told_to_whoever_waits(folder: Path) -> None:
+    bench = Bench(folder)
+    bench.journal.append([b"no record"], lambda error: bench.told.append((0, error)))
+    bench.journal.step()
+    assert bench.told[0][1] is not None
