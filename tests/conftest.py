@@ -1,6 +1,6 @@
 """Fixtures for every room of the suite; each is defined beside what it starts."""
 
-from broker_process import broker, connect, open_client, start_broker, unique
+from broker_process import broker, connect, holdfast_only, open_client, start_broker, unique
 from stage import stage, stage_builder, staged
 from v5_client import connect5, open5
 
@@ -8,6 +8,7 @@ __all__ = [
     "broker",
     "connect",
     "connect5",
+    "holdfast_only",
     "open5",
     "open_client",
     "stage",

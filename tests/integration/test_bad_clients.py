@@ -44,6 +44,7 @@ def test_connected_clients_are_not_touched_by_the_connect_timeout(start_broker: 
     client.ping()
 
 
+@pytest.mark.usefixtures("holdfast_only")
 @pytest.mark.parametrize(
     "header",
     [
@@ -60,6 +61,7 @@ def test_packet_above_the_limit_is_refused_when_announced(header: bytes, connect
     five.expect_disconnect(PACKET_TOO_LARGE)
 
 
+@pytest.mark.usefixtures("holdfast_only")
 def test_connect_above_the_limit_is_refused_when_announced(open_client: OpenClient) -> None:
     client = open_client()
     client.send(b"\x10\xff\xff\xff\x7f")

@@ -42,10 +42,12 @@ def test_both_versions_share_the_websocket_port(version: int, upgrade: Upgrade, 
     client.disconnect()
 
 
+@pytest.mark.usefixtures("holdfast_only")
 def test_other_paths_are_not_found(upgrade: Upgrade) -> None:
     assert upgrade(path="/elsewhere").status == 404
 
 
+@pytest.mark.usefixtures("holdfast_only")
 def test_upgrade_without_the_subprotocol_is_refused(upgrade: Upgrade) -> None:
     assert 400 <= upgrade(subprotocols=("chat",)).status < 500
 
@@ -83,6 +85,7 @@ def test_close_frame_is_answered_and_counts_as_a_lost_connection(
     watcher.expect(Publish, payload=b"closed")
 
 
+@pytest.mark.usefixtures("holdfast_only")
 def test_large_messages_pass_in_both_directions(upgrade: Upgrade, unique: Unique) -> None:
     client = over(upgrade())
     client.connect(unique.client())
@@ -100,7 +103,7 @@ def test_what_is_not_a_websocket_is_refused_and_closed(broker: BrokerProcess) ->
             answer = b""
             while piece := raw.recv(4096):
                 answer += piece
-        assert answer == b"" or answer.startswith(b"HTTP/1.1 4"), answer
+        assert answer == b"" or b" 4" in answer.splitlines()[0], answer
 
 
 def test_unmasked_frame_closes_the_connection(upgrade: Upgrade) -> None:
