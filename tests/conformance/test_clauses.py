@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conformance.clauses import CLAUSES, UNTESTABLE, VERSIONS, Key
-from conformance.report import FOLDERS, ROOT, read_results, proofs
+from conformance.report import FOLDERS, ROOT, proofs, read_results
 
 TESTED_SHARE = 0.95
 
