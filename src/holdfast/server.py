@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import gc
+import importlib.util
 import logging
 import resource
 import secrets
@@ -14,18 +15,21 @@ from typing import Any
 from holdfast import __version__, diagnostics
 from holdfast.broker.access import ALL, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access, Rule
 from holdfast.broker.core import Broker
+from holdfast.broker.log import Log
 from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy, preset
 from holdfast.broker.settings import Settings as BrokerSettings
 from holdfast.broker.system import SystemTopics
 from holdfast.config import ConfigError, Listener, Loaded, Settings, milliseconds
 from holdfast.errors import UsageError
 from holdfast.net.authentication import PasswordAuthenticator
+from holdfast.net.commit import Commits
 from holdfast.net.gate import Gate
 from holdfast.net.hub import Hub
 from holdfast.net.peer import StreamPeer
 from holdfast.net.tls import Certificates
 from holdfast.net.websocket import WebSocketPeer
 from holdfast.passwords import PasswordFile
+from holdfast.storage.disk import DiskStorage
 
 log = logging.getLogger("holdfast")
 
@@ -76,8 +80,10 @@ class Server:
         self.gates: list[Gate] = []
         self.system = SystemTopics(__version__, self.hub.now_ms())
         self.timers: list[asyncio.TimerHandle] = []
+        self.storage: DiskStorage | None = None
 
     async def start(self) -> None:
+        self.open_storage()
         listeners = self.loaded.settings.listeners()
         if any(not listener.allow_anonymous for listener in listeners):
             self.broker.authenticator = self.authenticator
@@ -87,12 +93,29 @@ class Server:
         for listener in listeners:
             await self.listen(listener)
         self.hub.start()
+        if self.storage is not None:
+            self.every(1.0, self.storage.tick)
         interval = self.loaded.settings.sys.interval
         if interval > 0:
             self.every(interval, self.publish_system)
         gc.freeze()
         gc.disable()
         self.every(COLLECT_EVERY_S, lambda: gc.collect(1))
+
+    def open_storage(self) -> None:
+        """Take up the data folder: the retained set and sessions of before, and a journal for what comes."""
+        settings = self.loaded.settings
+        storage_type = settings.retainer.storage_type
+        if storage_type == "ram":
+            return
+        history = settings.history.enable and can_write_history()
+        filters = [topic_filter.encode() for topic_filter in settings.history.filter] if history else []
+        keeps = Log(settings.durability != "none", True, filters)
+        self.broker.log = keeps
+        self.storage = DiskStorage(settings.data, self.broker, keeps, self.loop)
+        recovered = self.storage.open(history, self.hub.now_ms(), True)
+        self.hub.keep(Commits(self.broker, keeps, recovered.journal, settings.durability == "deliver"))
+        self.storage.start(history, float(settings.history.flush_interval), int(settings.history.retention), 0)
 
     async def listen(self, listener: Listener) -> None:
         settings = self.loaded.settings
@@ -185,8 +208,18 @@ class Server:
             for peer in list(gate.peers):
                 peer.abort()
         self.authenticator.stop()
+        if self.storage is not None:
+            await self.storage.stop()
         await asyncio.sleep(0)
         log.info("stopped")
+
+
+def can_write_history() -> bool:
+    """Whether the parts that `holdfast[history]` brings are there; says so when they are not."""
+    if importlib.util.find_spec("deltalake") is not None:
+        return True
+    log.warning("no history is written: install holdfast[history], or set history.enable=false")
+    return False
 
 
 def explain(error: OSError) -> str:

@@ -191,7 +191,7 @@ def accept(broker: "Broker", message: Message, route: Route, sender: Session | N
     """Take a publish into the log: the verdict on retaining, then delivery. Returns the reason to acknowledge with."""
     broker.offset += 1
     outcome: int = LIVE
-    log = broker.log
+    log = None if route.reserved else broker.log  # what the broker says of itself is made anew at every start
     if message.retain:
         retained = broker.retained
         policy = policy_for(route, message.publisher.username)

@@ -67,6 +67,16 @@ def offset_of(record: bytes) -> int:
     return offset
 
 
+def ascending(records: list[bytes], last: int) -> bool:
+    """Whether the offsets grow from one record to the next, the first being above `last`."""
+    for record in records:
+        offset: int = OFFSET.unpack_from(record, 2)[0]
+        if offset <= last:
+            return False
+        last = offset
+    return True
+
+
 @final
 class Scan:
     """What `scan` found: the records, where it stopped, and why."""

@@ -20,7 +20,7 @@ from time import monotonic
 from holdfast.errors import StoreError, UsageError
 from holdfast.journal.disk import Disk
 from holdfast.journal.reader import Damage
-from holdfast.journal.record import CLOSED, RESERVED, frame_all, framed_size, offset_of, own_record
+from holdfast.journal.record import CLOSED, RESERVED, ascending, frame_all, framed_size, offset_of, own_record
 from holdfast.journal.recovery import find_end
 from holdfast.journal.retention import Retention, SealedSegment
 from holdfast.journal.segment import ALLOCATE, HEAD_SIZE, Segment, checksum
@@ -123,6 +123,8 @@ class Journal:
         self.problem: StoreError | None = None
         self.lost = 0
         self.closed = False
+        self.appended = 0
+        self.handled = 0
         self.thread = threading.Thread(target=self.run, name="holdfast-journal", daemon=True)
         # Before the first offset is given out, the disk knows that it will be.
         self.commit([], [], True, self.next_offset)
@@ -139,7 +141,13 @@ class Journal:
         """
         if self.closed:
             raise UsageError("journal is closed, expected no more records")
+        self.appended += framed_size(records)
         self.queue.put(Append(records, done, revocable))
+
+    @property
+    def backlog(self) -> int:
+        """Bytes handed over that the writer has not looked at yet."""
+        return self.appended - self.handled
 
     def passed(self, consumer: str, offset: int) -> None:
         """A consumer keeps everything up to `offset` by itself now."""
@@ -213,6 +221,9 @@ class Journal:
         records: list[bytes] = []
         for append in appends:
             records += append.records
+        if not ascending(records, offset_of(self.held[-1]) if self.held else self.last):
+            # Nobody would ever read them: a reader takes an offset that does not grow for a copy of one it knows.
+            raise UsageError("records were appended out of order, expected ascending offsets")
         if records or given_out or self.unsynced or not self.healthy:
             firm = [record for append in appends if not append.revocable for record in append.records]
             must_sync = given_out > 0 or any(append.done is not None for append in appends)
@@ -220,6 +231,7 @@ class Journal:
                 self.commit(records, firm, must_sync, given_out)
             else:
                 self.hold(firm)
+        self.handled += framed_size(records)
         self.tell(appends)
 
     def commit(self, records: list[bytes], firm: list[bytes], must_sync: bool, given_out: int) -> None:

@@ -6,6 +6,7 @@ import time
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.core import Broker
+from holdfast.net.commit import Commits
 
 log = logging.getLogger("holdfast.net")
 
@@ -25,6 +26,15 @@ class Hub:
         self.ticker: asyncio.TimerHandle | None = None
         self.notes_left = NOTES_PER_TICK
         self.notes_left_out = 0
+        self.commits: Commits | None = None
+
+    def keep(self, commits: Commits) -> None:
+        """From now on acknowledgements wait for the disk."""
+        self.commits = commits
+        commits.after = self.carry_out
+
+    def is_crowded(self) -> bool:
+        return self.commits is not None and self.commits.is_crowded()
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, never going backwards."""
@@ -54,6 +64,8 @@ class Hub:
         """Write, close, and keep long work going. Call after every call into the broker."""
         effects = self.broker.effects
         touched = effects.touched
+        if self.commits is not None:
+            self.commits.hand_over(touched)
         if touched:
             for connection in touched:
                 connection.touched = False
@@ -64,6 +76,8 @@ class Hub:
             closing = effects.closing
             effects.closing = []
             for connection in closing:
+                if self.commits is not None and self.commits.close_later(connection):
+                    continue
                 if connection.outbox:
                     self.flush(connection)
                 connection.peer.close(connection.close_reason)

@@ -58,7 +58,7 @@ class StreamPeer(Peer, asyncio.Protocol):
         else:
             broker.receive(self.connection, data, hub.now_ms())
         hub.carry_out()
-        if self.connection.crowding and self.transport is not None:
+        if (self.connection.crowding or hub.is_crowded()) and self.transport is not None:
             self.transport.pause_reading()
             hub.loop.call_later(HOLD_STEP_S, self.hold, 1)
 
@@ -66,7 +66,8 @@ class StreamPeer(Peer, asyncio.Protocol):
         """Read on as soon as one of the receivers has room, and soon in any case: no reader may stall a publisher."""
         if self.transport is None or self.transport.is_closing():
             return
-        if steps < HOLD_STEPS and self.hub.broker.is_crowding(self.connection, self.hub.now_ms()):
+        waits = steps < HOLD_STEPS and self.hub.broker.is_crowding(self.connection, self.hub.now_ms())
+        if waits or self.hub.is_crowded():
             self.hub.loop.call_later(HOLD_STEP_S, self.hold, steps + 1)
         else:
             self.connection.crowding = False

@@ -1,0 +1,99 @@
+"""The broker's disk while it runs: journal, followers and the folder they share, started and stopped together."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.broker.core import Broker
+from holdfast.broker.log import Log
+from holdfast.journal.writer import Event
+from holdfast.storage.folder import DataFolder
+from holdfast.storage.process import FollowerProcess, history_process, state_process
+from holdfast.storage.recovery import Recovered, recover
+from holdfast.storage.restore import restore_retained, restore_sessions
+
+log = logging.getLogger("holdfast.storage")
+
+WORRYING = ("stalled", "abandoned", "dropped", "lost")
+
+
+class DiskStorage:
+    """What the followers last said is in `reached` (offsets) and `problems` (text, by follower)."""
+
+    def __init__(self, root: Path, broker: Broker, keeps: Log, loop: asyncio.AbstractEventLoop) -> None:
+        self.folder = DataFolder(root)
+        self.broker = broker
+        self.log = keeps
+        self.loop = loop
+        self.recovered: Recovered | None = None
+        self.followers: list[FollowerProcess] = []
+        self.reached: dict[str, int] = {}
+        self.problems: dict[str, str] = {}
+        self.on_applied: Callable[[int], None] = lambda offset: None
+
+    def open(self, history: bool, now_ms: int, in_memory: bool) -> Recovered:
+        """Recover the folder and fill the broker from it. Blocks: call before serving."""
+        recovered = recover(
+            self.folder, history=history, schedule=self.loop.call_soon_threadsafe, on_event=self.on_event
+        )
+        self.recovered = recovered
+        for loss in recovered.losses:
+            log.warning("recovery", extra={"found": loss})
+        broker = self.broker
+        broker.now_ms = now_ms
+        count = restore_retained(broker, recovered.store, now_ms) if in_memory else 0
+        sessions = restore_sessions(broker, recovered.store, now_ms)
+        broker.offset = recovered.journal.next_offset - 1
+        broker.retained.known_since = broker.offset
+        details = {"retained": count, "sessions": sessions, "replayed": recovered.replayed, "offset": broker.offset}
+        log.info("recovered", extra=details)
+        return recovered
+
+    def start(self, history: bool, flush_interval_s: float, retention_s: int, retention_bytes: int) -> None:
+        assert self.recovered is not None
+        self.recovered.journal.start()
+        root = self.folder.root
+        self.followers = [state_process(root, self.on_report)]
+        if history:
+            self.followers.append(history_process(root, self.on_report, flush_interval_s, retention_s, retention_bytes))
+        for follower in self.followers:
+            follower.start()
+
+    def tick(self) -> None:
+        assert self.recovered is not None
+        self.recovered.journal.reserve(self.broker.offset + 1)
+
+    async def stop(self) -> None:
+        recovered = self.recovered
+        if recovered is None:
+            return
+        await self.loop.run_in_executor(None, recovered.journal.close, self.broker.offset + 1)
+        await asyncio.gather(*(follower.stop() for follower in self.followers))
+        recovered.store.close()
+        recovered.lock.release()
+
+    def on_event(self, event: Event) -> None:
+        assert self.recovered is not None
+        self.log.healthy = self.recovered.journal.healthy
+        level = logging.ERROR if event.kind in WORRYING else logging.INFO
+        log.log(level, "journal %s", event.kind, extra={"detail": event.message})
+
+    def on_report(self, name: str, report: dict[str, object]) -> None:
+        assert self.recovered is not None
+        passed = report.get("passed")
+        if isinstance(passed, int):
+            self.recovered.journal.passed(name, passed)
+        at = report.get("at")
+        if isinstance(at, int):
+            self.reached[name] = at
+            if self.problems.pop(name, None):
+                log.info("caught up", extra={"part": name})
+            if name == "state":
+                self.on_applied(at)
+        for kind in ("problem", "loss", "note"):
+            text = report.get(kind)
+            if isinstance(text, str):
+                if kind == "problem":
+                    self.problems[name] = text
+                log.log(logging.INFO if kind == "note" else logging.ERROR, kind, extra={"part": name, "detail": text})

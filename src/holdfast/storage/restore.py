@@ -1,0 +1,109 @@
+"""From the state on disk back to a broker that can serve: the retained set, the sessions and what they wait for."""
+
+from holdfast.broker.core import Broker
+from holdfast.broker.message import NEVER, Message
+from holdfast.broker.session import AWAITING_COMPLETE, FOREVER, Delivery, PendingWill, Session
+from holdfast.broker.session_records import RELEASING, SubscriptionRecord, WillRecord
+from holdfast.broker.subscription import Subscription
+from holdfast.broker.timers import SESSION_EXPIRY, WILL, Timer
+from holdfast.broker.topics import SHARE, split_share
+from holdfast.protocol.mqtt.packets import V5, V31, Will
+from holdfast.protocol.mqtt.properties import Properties
+from holdfast.state.queued import QueuedValue
+from holdfast.state.sessions import StoredSession
+from holdfast.state.store import StateStore
+
+PROTOCOLS = {V31: "3.1", V5: "5.0"}
+
+
+def restore_retained(broker: Broker, store: StateStore, now_ms: int) -> int:
+    """Load the retained set into memory; how many messages there are. What expired meanwhile stays behind."""
+    retained = broker.retained
+    for messages in store.retained.all():
+        for message in messages:
+            if not message.expired(now_ms):
+                retained.put(message)
+    retained.sets = 0
+    retained.version = store.retained.statistics().version
+    return retained.count
+
+
+def restore_sessions(broker: Broker, store: StateStore, now_ms: int) -> int:
+    broker.now_ms = now_ms
+    messages = store.sessions.messages()
+    count = 0
+    for stored in store.sessions.all():
+        restore_session(broker, stored, messages)
+        count += 1
+    return count
+
+
+def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, Message]) -> None:
+    record = stored.record
+    session = Session(record.client_id, record.owner, record.connected_at_ms)
+    session.record_id = record.session_id
+    session.expiry_s = record.expiry_interval_s
+    session.protocol = PROTOCOLS.get(record.version, "3.1.1")
+    session.unreleased.update(stored.unreleased)
+    broker.sessions[session.client_id] = session
+    for subscription in stored.subscriptions:
+        restore_subscription(broker, session, subscription)
+    for value in stored.queue:
+        restore_delivery(broker, session, value, messages)
+    # One that was connected when the broker ended has lost its connection now.
+    left_at_ms = record.disconnected_at_ms or broker.now_ms
+    if session.expiry_s != FOREVER:
+        session.expires_at_ms = left_at_ms + session.expiry_s * 1000
+        broker.timers.add(session.expires_at_ms, Timer(SESSION_EXPIRY, None, session))
+    if stored.will is not None:
+        pending = PendingWill(restore_will(stored.will), stored.will.delay_interval_s)
+        pending.due_ms = left_at_ms + pending.delay_s * 1000
+        session.will = pending
+        broker.timers.add(pending.due_ms, Timer(WILL, None, session))
+
+
+def restore_subscription(broker: Broker, session: Session, record: SubscriptionRecord) -> None:
+    share_name, topic_filter = b"", record.topic_filter
+    if topic_filter.startswith(SHARE):
+        share_name, topic_filter = split_share(topic_filter)
+    subscription = Subscription(
+        session,
+        record.topic_filter,
+        topic_filter.split(b"/"),
+        share_name,
+        record.options & 3,
+        record.options & 4 != 0,
+        record.options & 8 != 0,
+        record.subscription_id,
+    )
+    session.subscriptions[record.topic_filter] = subscription
+    broker.subscriptions.put(subscription, None)
+
+
+def restore_delivery(broker: Broker, session: Session, value: QueuedValue, messages: dict[int, Message]) -> None:
+    session.next_sequence = max(session.next_sequence, value.seq + 1)
+    message = messages.get(value.message_offset)
+    if message is None:
+        return  # lost to damage, which recovery has reported
+    if not message.interval_given and message.expires_at_ms != NEVER:
+        message = message.expiring(NEVER)  # that lifetime is the retained message's, not this copy's
+    identifiers = list(value.subscription_ids) or None
+    delivery = Delivery(message, value.qos, value.retain, identifiers, None)
+    delivery.sequence = value.seq
+    if value.packet_id:
+        if value.stage == RELEASING:
+            delivery.stage = AWAITING_COMPLETE
+        session.inflight[value.packet_id] = delivery
+        session.next_packet_id = value.packet_id % 65535 + 1
+    else:
+        session.queue.append(delivery)
+        session.queued_bytes += message.size()
+
+
+def restore_will(record: WillRecord) -> Will:
+    properties = Properties()
+    properties.forward = record.properties
+    properties.will_delay = record.delay_interval_s
+    if record.message_expiry_s >= 0:
+        properties.message_expiry = record.message_expiry_s
+    return Will(record.topic, record.payload, record.qos, record.retain, properties)
