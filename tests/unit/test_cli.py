@@ -137,5 +137,5 @@ print(sorted(sys.modules), file=sys.stderr)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert "holdfast.cli.main" in result.stderr
-    for unwanted in ("holdfast.config", "holdfast.server", "holdfast.broker.core", "pydantic", "holdfast.cli.serve"):
+    for unwanted in ("holdfast.config", "holdfast.server", "holdfast.broker.core", "holdfast.cli.serve"):
         assert f"'{unwanted}'" not in result.stderr

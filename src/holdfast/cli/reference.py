@@ -41,7 +41,8 @@ def _row(parameter: Any) -> str:
     value = "" if getattr(parameter, "is_flag", False) or not parameter.metavar else f" {parameter.metavar}"
     names = ", ".join(f"`{flag}{value}`" for flag in flags)
     default = parameter.default
-    shown = "" if default in (None, False, "", (), []) or callable(default) else f"`{default}`"
+    is_plain = isinstance(default, int | float | str) and not isinstance(default, bool) and default != ""
+    shown = f"`{default}`" if is_plain else ""
     meaning = (parameter.help or "").replace("|", "\\|").replace("\n", " ")
     return f"| {names} | {meaning} | {shown} |"
 
