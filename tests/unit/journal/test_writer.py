@@ -313,3 +313,14 @@ def test_a_defect_is_told_to_whoever_waits(folder: Path) -> None:
     bench.journal.append([b"no record"], lambda error: bench.told.append((0, error)))
     bench.journal.step()
     assert bench.told[0][1] is not None
+
+
+def test_records_out_of_order_are_refused_loudly(folder: Path) -> None:
+    bench = Bench(folder)
+    bench.put(1, 5)
+    bench.put(7, 6)
+    bench.put(4)
+    assert [error is None for _, error in bench.told] == [True, False, False]
+    assert "out of order" in str(bench.told[1][1])
+    bench.put(8)
+    assert offsets_in(folder) == [1, 5, 8]
