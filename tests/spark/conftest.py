@@ -1,12 +1,9 @@
 """One Spark session for every test of this folder: starting one takes seconds. All of them run in one xdist group."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-os.environ.setdefault("HOLDFAST_PURE", "1")
 
 from holdfast.spark.session import start_session
 
