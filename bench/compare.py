@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -27,12 +28,16 @@ from scenario import Outcome, Scenario
 SCENARIOS: tuple[Scenario, ...] = (*throughput.SCENARIOS, *scale.SCENARIOS, *retained_scale.SCENARIOS)
 
 OURS, YARDSTICK = "Holdfast", "mosquitto"
+BUSY = 0.7  # load average at the start above which figures are not to be trusted
+WIDTH = 110  # of the tables in a file or a pipe
 
 
 def main() -> int:
     arguments = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the blocks that stop the brokers
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
     wanted = chosen(arguments.only)
     peers = present(arguments.peers, console)
     allow_files(scale.CONNECTIONS + 200)
@@ -42,6 +47,8 @@ def main() -> int:
     for scenario in wanted:
         outcomes[scenario.name] = compare(scenario, peers, arguments.rounds, console)
         console.print(table(scenario, outcomes[scenario.name], peers))
+        for problem in outcomes[scenario.name].problems:
+            console.print(f"[red]{problem}[/red]")
     write(Path(arguments.json), outcomes, peers)
     console.print(f"figures of every round: {arguments.json}")
     ours = [problem for outcome in outcomes.values() for problem in outcome.problems if problem.startswith(OURS)]
@@ -90,6 +97,9 @@ def describe(peers: list[Peer], console: Console) -> None:
         console.print(f"cores: broker {sorted(BROKER_CORES)}, generator {sorted(GENERATOR_CORES)}")
     else:
         console.print(f"cores: broker and generator share {sorted(BROKER_CORES)}")
+    busy = os.getloadavg()[0]
+    if busy > BUSY:
+        console.print(f"[yellow]load average {busy:.1f}: others use this machine, rates will be low and uneven")
 
 
 def compare(scenario: Scenario, peers: list[Peer], rounds: int, console: Console) -> Outcome:
@@ -111,14 +121,14 @@ def compare(scenario: Scenario, peers: list[Peer], rounds: int, console: Console
 
 def table(scenario: Scenario, outcome: Outcome, peers: list[Peer]) -> Table:
     names = [peer.name for peer in peers if peer.name in scenario.peers]
-    shown = Table(title=f"{scenario.title}  ({scenario.name})", title_justify="left", min_width=78)
+    shown = Table(title=f"{scenario.title}  ({scenario.name})", title_justify="left", box=box.SIMPLE)
     shown.add_column("")
     for name in names:
-        shown.add_column(name, justify="right")
+        shown.add_column(name, justify="right", no_wrap=True)
     others = [name for name in names if name != OURS] if OURS in names else []
     for name in others:
-        shown.add_column(f"vs {name}", justify="right")
-    shown.add_column("target", justify="right")
+        shown.add_column(f"to {name}", justify="right")
+    shown.add_column("target", justify="right", no_wrap=True)
     for figure in scenario.figures:
         ours = outcome.median(OURS, figure.key)
         cells = [f"{figure.label}, {figure.unit}" if figure.unit else figure.label]
@@ -129,9 +139,6 @@ def table(scenario: Scenario, outcome: Outcome, peers: list[Peer]) -> Table:
         verdict = figure.verdict(ours, outcome.median(YARDSTICK, figure.key))
         mark = {True: " [green]met[/green]", False: " [red]missed[/red]", None: ""}[verdict]
         shown.add_row(*cells, figure.target() + mark)
-    for problem in outcome.problems:
-        shown.add_section()
-        shown.add_row(f"[red]{problem}[/red]")
     return shown
 
 
@@ -145,7 +152,12 @@ def write(path: Path, outcomes: dict[str, Outcome], peers: list[Peer]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figures = {
         "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
+        "machine": {
+            "cores": os.cpu_count(),
+            "load": os.getloadavg(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+        },
         "brokers": {peer.name: peer.version() for peer in peers},
         "scenarios": {
             name: {"rounds": outcome.rounds, "problems": outcome.problems} for name, outcome in outcomes.items()

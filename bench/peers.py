@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast.bench.link import Link, LinkError
-from holdfast.bench.memory import resident_bytes
+from holdfast.bench.usage import cpu_seconds, resident_bytes
 
 START_S = 20.0
 
@@ -38,6 +38,9 @@ class Running:
 
     def memory(self) -> int:
         return resident_bytes(self.pid)
+
+    def cpu_seconds(self) -> float:
+        return cpu_seconds(self.pid)
 
 
 class Peer(ABC):
@@ -106,7 +109,7 @@ class Holdfast(Peer):
     def launch(self, folder: Path, quick_answers: bool) -> Running:
         command = [sys.executable, "-m", "holdfast.cli.main", "serve", "--listen", "tcp://127.0.0.1:0"]
         command += ["--data", str(folder / "data")]
-        for setting in ("durability=none", "retainer.storage_type=ram", "history.enable=false", "log.level=warning"):
+        for setting in ("durability=none", "retainer.storage_type=ram", "history.enable=false"):
             command += ["--set", setting]
         log = (folder / "log").open("w+")
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True)

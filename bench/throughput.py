@@ -13,10 +13,12 @@ def measured(running: Running, **fields: object) -> Figures:
     # at QoS 0 a broker may be left with a long queue: its rate is known by then, the rest need not be read
     drain_s = 10.0 if fields.get("qos") else 0.2
     plan = Plan(port=running.port, duration_s=SECONDS, drain_at_most_s=drain_s, **fields)  # type: ignore[arg-type]
+    before_s = running.cpu_seconds()
     result = Conductor(plan, "compare").run()
     if result.problems:
         raise LinkError("; ".join(result.problems))
     figures = {"received_per_s": result.received_per_s}
+    figures["cpu_us"] = (running.cpu_seconds() - before_s) * 1e6 / result.received
     if result.latency:
         figures |= {"p50_ms": result.latency.p50_ms, "p99_ms": result.latency.p99_ms}
     return figures
@@ -43,7 +45,10 @@ def latency(running: Running) -> Figures:
 
 
 def rate(times: float) -> tuple[Figure, ...]:
-    return (Figure("received_per_s", "received", "msgs/s", times=times),)
+    return (
+        Figure("received_per_s", "received", "msgs/s", times=times),
+        Figure("cpu_us", "broker time each", "us", more_is_better=False),
+    )
 
 
 SCENARIOS = (

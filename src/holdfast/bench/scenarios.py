@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from holdfast.bench.conductor import Conductor, Progress, Watcher
 from holdfast.bench.link import Link, LinkError
-from holdfast.bench.memory import resident_bytes
 from holdfast.bench.plan import SCENARIOS, Plan
 from holdfast.bench.probe import PingProbe
 from holdfast.bench.result import Result
 from holdfast.bench.retained import RetainedSet, Step
+from holdfast.bench.usage import resident_bytes
 from holdfast.bench.worker import SPARE_FILES, allow_files, open_links
 from holdfast.errors import UsageError
 
