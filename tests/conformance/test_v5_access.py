@@ -160,6 +160,17 @@ def test_without_problem_information_no_acknowledgement_explains_itself(enter: E
 
 
 @pytest.mark.clause("5.0", "MQTT-3.1.2-29")
+@pytest.mark.parametrize("asked", [[], [(P.REQUEST_PROBLEM_INFO, 1)]], ids=["by default", "asked for"])
+def test_with_problem_information_a_refusal_explains_itself(
+    enter: Enter, unique: Unique, asked: list[wire.Property]
+) -> None:
+    client = enter("guest", properties=asked)
+    assert refused_publish(client, unique, 1).prop(P.REASON_STRING)
+    assert refused_publish(client, unique, 2).prop(P.REASON_STRING)
+    assert client.subscribe(f"secret/{unique}", check=False).prop(P.REASON_STRING)
+
+
+@pytest.mark.clause("5.0", "MQTT-3.1.2-29")
 def test_without_problem_information_messages_keep_their_user_properties(enter: Enter, unique: Unique) -> None:
     client = enter("guest", properties=[(P.REQUEST_PROBLEM_INFO, 0)])
     client.subscribe(unique.topic())
