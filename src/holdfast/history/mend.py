@@ -66,8 +66,12 @@ def mend(folder: Path, quarantine: Path) -> str:
     torn, reason = torn_tail(folder)
     if not torn:
         return ""
-    quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
     first = torn[0].stem
+    names = [path.name for path in (folder / LOG).iterdir()]
+    whole = any(name[:20].isdigit() and name[:20] < first for name in names)
+    if not whole and len(torn) > 1:  # a single one was torn while the table was being made
+        raise StoreError(f"history table in {folder} has no sound commit to go back to: {reason}")
+    quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in sorted((folder / LOG).iterdir(), reverse=True):
         if path.name == "_last_checkpoint" or (path.name[:20].isdigit() and path.name[:20] >= first):
             os.replace(path, quarantine / f"history.{path.name}")
