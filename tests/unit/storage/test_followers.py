@@ -1,0 +1,222 @@
+"""The processes that follow the journal: they catch up, survive being killed, and end with the broker."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from holdfast.history.table import last_offset, load
+from holdfast.journal.writer import Options
+from holdfast.state.store import StateStore
+from holdfast.storage.folder import DataFolder
+from holdfast.storage.process import FollowerProcess, history_process, state_process
+from holdfast.storage.recovery import Recovered, recover
+from log_records import retained
+
+WITHIN_S = 60.0
+
+
+class Run:
+    """A journal with its followers, and what they said."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = DataFolder(root)
+        self.reached: dict[str, int] = {}
+        self.passed: dict[str, int] = {}
+        self.texts: list[str] = []
+        self.recovered: Recovered = recover(
+            self.folder,
+            history=True,
+            schedule=asyncio.get_running_loop().call_soon_threadsafe,
+            options=Options(segment_bytes=20_000, background_sync_s=0.0),
+        )
+        self.recovered.journal.start()
+        self.offset = self.recovered.journal.next_offset
+        self.followers = [state_process(root, self.hear), history_process(root, self.hear, flush_interval_s=0.2)]
+
+    def hear(self, name: str, report: dict[str, object]) -> None:
+        for key, value in report.items():
+            if key == "at" and isinstance(value, int):
+                self.reached[name] = value
+            elif key == "passed" and isinstance(value, int):
+                self.passed[name] = value
+                self.recovered.journal.passed(name, value)
+            elif key in ("problem", "loss", "note"):
+                self.texts.append(f"{name} {key}: {value}")
+
+    def start(self) -> None:
+        for follower in self.followers:
+            follower.start()
+
+    def publish(self, count: int) -> None:
+        records = [retained(f"t/{o % 50}", b"%d" % o, o) for o in range(self.offset, self.offset + count)]
+        self.recovered.journal.append(records)
+        self.offset += count
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while not condition():
+                await asyncio.sleep(0.02)
+
+    async def caught_up(self) -> None:
+        await self.until(lambda: all(self.reached.get(n) == self.offset - 1 for n in ("state", "history")))
+
+    async def stop(self) -> None:
+        self.recovered.journal.close(self.offset)
+        await asyncio.gather(*(follower.stop() for follower in self.followers))
+        self.recovered.store.close()
+        self.recovered.lock.release()
+
+
+def rows(folder: DataFolder) -> list[int]:
+    return sorted(load(folder.history).to_pyarrow_table(columns=["offset"])["offset"].to_pylist())
+
+
+def pid_of(follower: FollowerProcess) -> int:
+    assert follower.process is not None
+    return follower.process.pid
+
+
+def test_followers_keep_up_and_take_in_the_rest_at_the_end(tmp_path: Path) -> None:
+    async def story() -> None:
+        run = Run(tmp_path)
+        run.start()
+        run.publish(300)
+        await run.caught_up()
+        run.publish(200)
+        await run.stop()
+        assert run.texts == []
+
+    asyncio.run(story())
+    assert rows(DataFolder(tmp_path)) == list(range(1, 501))
+    store = StateStore(tmp_path / "state")
+    assert store.applied == 500
+    assert store.retained.statistics().count == 50
+    store.close()
+
+
+def test_killed_followers_are_started_again_and_no_row_is_doubled_or_lost(tmp_path: Path) -> None:
+    async def story() -> None:
+        run = Run(tmp_path)
+        run.start()
+        for _ in range(3):
+            run.publish(500)
+            await run.until(lambda: run.reached.get("history", 0) > 0 and run.reached.get("state", 0) > 0)
+            for follower in run.followers:
+                os.kill(pid_of(follower), signal.SIGKILL)
+            run.reached.clear()
+            run.publish(100)
+        await run.caught_up()
+        assert any("ended with code -9" in text for text in run.texts)
+        await run.stop()
+
+    asyncio.run(story())
+    assert rows(DataFolder(tmp_path)) == list(range(1, 1801))
+
+
+def test_the_journal_is_kept_until_both_have_passed_it_and_then_goes(tmp_path: Path) -> None:
+    async def story() -> None:
+        run = Run(tmp_path)
+        for _ in range(10):
+            run.publish(200)
+            await asyncio.sleep(0.01)
+        run.start()
+        await run.caught_up()
+        await run.until(lambda: min(run.passed.values()) > 0 and len(list(run.folder.journal.glob("*.hfj"))) > 1)
+        await run.stop()
+        second = Run(tmp_path)
+        second.start()
+        await second.until(lambda: second.passed.get("history") == 2000)
+        second.publish(1)
+        await second.until(lambda: len(list(second.folder.journal.glob("*.hfj"))) <= 2)
+        await second.stop()
+
+    asyncio.run(story())
+    assert rows(DataFolder(tmp_path))[:2000] == list(range(1, 2001))
+
+
+def test_a_damaged_table_stops_history_alone_and_is_caught_up_once_it_is_gone(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+
+    async def story() -> None:
+        run = Run(tmp_path)
+        log = history / "_delta_log"
+        log.mkdir(parents=True)
+        for version in range(3):
+            (log / f"{version:020}.json").write_text("not json\n")
+        run.start()
+        run.publish(100)
+        await run.until(lambda: run.reached.get("state") == 100 and bool(run.texts))
+        assert "history" not in run.reached
+        assert "history problem: history table" in run.texts[0]
+        history.rename(tmp_path / "damaged")
+        await run.caught_up()
+        await run.stop()
+
+    asyncio.run(story())
+    assert rows(DataFolder(tmp_path)) == list(range(1, 101))
+    assert last_offset(load(history)) == 100
+
+
+def test_followers_end_when_the_broker_is_killed(tmp_path: Path) -> None:
+    async def story() -> list[int]:
+        run = Run(tmp_path)
+        run.start()
+        run.publish(10)
+        await run.caught_up()
+        pids = [pid_of(follower) for follower in run.followers]
+        for follower in run.followers:  # the life line breaks, as it does when a process dies
+            assert follower.process is not None
+            assert follower.process.stdin is not None
+            follower.stopping = True
+            follower.process.stdin.close()
+        for follower in run.followers:
+            assert follower.process is not None
+            assert await asyncio.wait_for(follower.process.wait(), WITHIN_S) == 0
+        await run.stop()
+        return pids
+
+    assert not any(psutil.pid_exists(pid) for pid in asyncio.run(story()))
+
+
+def test_a_follower_that_cannot_be_heard_any_more_does_not_break(tmp_path: Path) -> None:
+    async def story() -> None:
+        run = Run(tmp_path)
+        process = await asyncio.create_subprocess_exec(
+            *("sh", "-c", f"exec {run_command()} {tmp_path} | head -n 0"), stdin=asyncio.subprocess.PIPE
+        )
+        run.publish(50)
+        await run.until(lambda: run.recovered.store.applied == 50)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert await asyncio.wait_for(process.wait(), WITHIN_S) == 0
+        await run.stop()
+
+    asyncio.run(story())
+
+
+def run_command() -> str:
+    import sys
+
+    return f"{sys.executable} -m holdfast.storage.state_follower"
+
+
+def test_reports_are_one_json_object_a_line(tmp_path: Path) -> None:
+    async def story() -> list[str]:
+        run = Run(tmp_path)
+        run.publish(5)
+        await asyncio.sleep(0.2)
+        process = await asyncio.create_subprocess_exec(
+            *run_command().split(), str(tmp_path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await asyncio.wait_for(process.communicate(b""), WITHIN_S)
+        await run.stop()
+        return out.decode().splitlines()
+
+    reports = [json.loads(line) for line in asyncio.run(story())]
+    assert reports[0] == {"at": 0, "passed": 0}
+    assert reports[-1] == {"at": 5, "passed": 5, "count": 5}
