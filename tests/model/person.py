@@ -1,0 +1,499 @@
+"""One client as the oracle sees it: what it is owed, and whether what it gets is that.
+
+Three kinds of debt. *Live* copies come in the order of publishing, QoS 0 and the rest each in a line of their own, and
+may be left out only when they have expired or are larger than the client takes. *Snapshot* copies may come at any time
+and in any order, but only the message that was stored when the subscription was made, at most once, and not after it
+was replaced, deleted or expired. *Redelivered* copies come first after a resumed session, as they were.
+
+Across all of them a topic never goes back: no copy of an older message after one of a newer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from model.fold import Publication
+from model.steps import Connect, Wish
+from wire_packets import Publish, publish
+from wire_properties import P
+
+END_MARKER = "$holdfast/snapshot/end"
+FOREVER = 0xFFFFFFFF
+LINES = (0, 1)
+LARGEST_GROWTH = 60
+STRICT_ORDER = False
+BROKERS_OWN = (P.SUBSCRIPTION_ID, P.TOPIC_ALIAS, P.MESSAGE_EXPIRY)
+
+
+class Mismatch(AssertionError):
+    """The broker did something that the model does not allow."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy that is owed to someone."""
+
+    publication: Publication
+    qos: int
+    retain: bool
+    identifiers: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return describe(self.publication.topic, self.publication.payload, self.qos, self.retain, list(self.identifiers))
+
+
+def describe(topic: str, payload: bytes, qos: int, retain: bool, identifiers: list[int]) -> str:
+    shown = f"{topic} {payload!r} q{qos} r{int(retain)}"
+    return f"{shown} ids {identifiers}" if identifiers else shown
+
+
+def shown(packet: Publish) -> str:
+    text = describe(packet.topic, packet.payload, packet.qos, packet.retain, packet.props(P.SUBSCRIPTION_ID))
+    return f"{text} dup" if packet.dup else text
+
+
+@dataclass
+class Subscription:
+    wish: Wish
+    identifier: int
+
+    @property
+    def identifiers(self) -> tuple[int, ...]:
+        return (self.identifier,) if self.identifier else ()
+
+
+@dataclass
+class Snapshot:
+    """What a new subscription is owed of the set as it was.
+
+    `early` are topics that a plain message has overtaken: their retained copy was put in line before it, and may still
+    come after a change. `changed` holds such copies. `soft` are topics that another snapshot may have been sent for.
+    """
+
+    subscription: Subscription
+    pending: dict[str, Publication]
+    number: int
+    marked: bool
+    since: int | None = None
+    deleted: dict[str, int] = field(default_factory=dict)
+    early: set[str] = field(default_factory=set)
+    changed: dict[str, list[Publication]] = field(default_factory=dict)
+    soft: set[str] = field(default_factory=set)
+    consumed: set[int] = field(default_factory=set)
+    newest: dict[tuple[str, int], int] = field(default_factory=dict)
+    sent: int = 0
+    alone: bool = True
+    over: bool = False
+
+    def copy_of(self, publication: Publication) -> Copy:
+        qos = min(publication.qos, self.subscription.wish.qos)
+        return Copy(publication, qos, True, self.subscription.identifiers)
+
+
+@dataclass
+class Due:
+    """A message for one member of a group; `certain` while none of its members has had a chance to lose it."""
+
+    group: str
+    publication: Publication
+    copies: dict[str, Copy]
+    certain: bool
+
+
+class Pool:
+    """What is owed to groups that share a subscription: one copy, to whichever member."""
+
+    def __init__(self) -> None:
+        self.dues: list[Due] = []
+        self.given: list[Due] = []  # a member that leaves before acknowledging passes its QoS 1 copies on
+
+    def take(self, person: Person, packet: Publish, now_ms: int) -> bool:
+        for due in [*sorted(self.dues, key=lambda due: not due.certain), *self.given]:
+            copies = [due.copies[person.name]] if person.name in due.copies else []
+            subscription = person.subscriptions.get(due.group)
+            if not due.certain and subscription is not None:
+                copies.append(shared_copy(due.publication, subscription))
+            if any(person.is_same(copy, packet, now_ms) for copy in copies):
+                if packet.payload and due in self.dues:  # empty ones look alike: any of them may be meant
+                    self.dues.remove(due)
+                    due.certain = False
+                    self.given.append(due)
+                return True
+        return False
+
+    def unsettle(self, name: str) -> None:
+        """This member leaves, or stops reading: where its share ends up is open."""
+        for due in self.dues:
+            if name in due.copies:
+                due.certain = False
+
+    def check_settled(self) -> None:
+        if owed := [str(next(iter(due.copies.values()))) for due in self.dues if due.certain]:
+            raise Mismatch(f"nobody of the group got {owed}")
+
+
+def shared_copy(publication: Publication, subscription: Subscription) -> Copy:
+    wish = subscription.wish
+    qos = min(publication.qos, wish.qos)
+    return Copy(publication, qos, publication.retain and wish.as_published, subscription.identifiers)
+
+
+@dataclass
+class Will:
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    delay_s: int
+    due_ms: int = 0
+
+
+class Person:
+    """A client id with its session; `link` facts live in the world, this is only what must be true of it."""
+
+    def __init__(self, name: str, user: str, lossy: bool, pool: Pool) -> None:
+        self.name = name
+        self.pool = pool
+        self.user = user
+        self.lossy = lossy  # queues are so short that live messages may be dropped
+        self.connected = False
+        self.exists = False  # has a session
+        self.subscriptions: dict[str, Subscription] = {}
+        self.markers: dict[str, tuple[int, int]] = {}  # filter to (version, number) of its last end marker
+        self.version = 5
+        self.lazy = False
+        self.marks = False
+        self.largest = 0
+        self.expiry_s = 0
+        self.will: Will | None = None
+        self.expires_ms = 0  # when an absent client's session ends, 0 for never
+        self.blocked = False
+        self.was_blocked = False
+        self.start_session()
+
+    def start_session(self) -> None:
+        self.live_0: deque[Copy] = deque()
+        self.live: deque[Copy] = deque()
+        self.snapshots: list[Snapshot] = []
+        self.maybe: list[Copy] = []
+        self.unacknowledged: list[Publish] = []
+        self.redeliver: deque[Publish] = deque()
+        self.newest: dict[tuple[str, int], int] = {}
+        self.perhaps_dropped: set[int] = set()
+        self.subscriptions = {}
+
+    # Events.
+
+    def connect(self, step: Connect, will_payload: bytes) -> None:
+        self.connected = self.exists = True
+        self.expires_ms = 0
+        self.version = step.version
+        self.lazy = step.lazy
+        self.largest = step.largest if not step.aliases else 0
+        self.marks = step.marks and not self.largest  # the marker itself would be too large
+        self.expiry_s = step.expiry_s if step.version == 5 else (0 if step.clean else FOREVER)
+        self.blocked = self.was_blocked = False
+        self.redeliver = deque(self.unacknowledged)
+        self.unacknowledged = []
+        self.will = None
+        if step.will is not None:
+            will = step.will
+            self.will = Will(will.topic, will_payload, will.qos, will.retain, will.delay_s)
+
+    def leave(self) -> None:
+        """The connection is gone: QoS 0 goes with it, and so does what snapshots had not sent."""
+        self.connected = False
+        self.live_0.clear()
+        # What this connection could not take counts as sent, if its turn had come.
+        self.perhaps_dropped |= {c.publication.number for c in self.live if self.too_large(self.size_of(c))}
+        self.unacknowledged += self.redeliver  # what was sent again stands before what was not yet
+        self.redeliver.clear()
+        for snapshot in self.snapshots:
+            self.maybe += [snapshot.copy_of(p) for p in snapshot.pending.values()]
+            self.maybe += [snapshot.copy_of(p) for many in snapshot.changed.values() for p in many]
+        self.maybe = [copy for copy in self.maybe if copy.qos > 0]
+        self.snapshots.clear()
+
+    def end(self) -> None:
+        self.exists = False
+        self.start_session()
+
+    def owe_live(self, copy: Copy) -> None:
+        if copy.qos == 0:
+            if self.connected:
+                self.live_0.append(copy)
+        else:
+            self.live.append(copy)
+        for snapshot in self.snapshots:
+            if copy.publication.topic in snapshot.pending:
+                snapshot.early.add(copy.publication.topic)
+
+    def set_changed(self, topic: str, new: Publication | None) -> None:
+        """The stored message of a topic was replaced, deleted or has expired: it may no longer be sent as it was."""
+        for snapshot in self.snapshots:
+            old = snapshot.pending.pop(topic, None)
+            if old is not None and (self.blocked or topic in snapshot.early):
+                snapshot.changed.setdefault(topic, []).append(old)
+            if new is not None and self.lossy:
+                # A live copy that the queue had no room for is made up for by the snapshot.
+                snapshot.changed.setdefault(topic, []).append(new)
+
+    def begin_snapshot(self, snapshot: Snapshot) -> None:
+        for other in self.snapshots:
+            other.alone = snapshot.alone = False
+        self.snapshots.append(snapshot)
+
+    def end_snapshots_of(self, topic_filter: str) -> None:
+        for snapshot in [s for s in self.snapshots if s.subscription.wish.topic_filter == topic_filter]:
+            self.snapshots.remove(snapshot)
+            for topic, publication in snapshot.pending.items():
+                if self.blocked or topic in snapshot.early:
+                    self.maybe.append(snapshot.copy_of(publication))
+            self.maybe += [snapshot.copy_of(p) for many in snapshot.changed.values() for p in many]
+            for other in self.snapshots:
+                other.soft |= {t for t, p in other.pending.items() if p.number in snapshot.consumed}
+
+    # What arrives.
+
+    def receive(self, packet: Publish, now_ms: int) -> None:
+        if self.largest and len(packet.raw) > self.largest:
+            raise Mismatch(f"{shown(packet)} has {len(packet.raw)} bytes, {self.name} takes {self.largest}")
+        if packet.topic == END_MARKER:
+            self.receive_marker(packet, now_ms)
+            return
+        if packet.dup:
+            self.receive_again(packet, now_ms)
+        else:
+            if packet.qos > 0 and self.redeliver_due():
+                raise Mismatch(f"{shown(packet)} came before {shown(self.redeliver[0])} was sent again")
+            self.settle_debt(packet, now_ms)
+        if packet.qos > 0:
+            self.unacknowledged.append(packet)
+
+    def receive_again(self, packet: Publish, now_ms: int) -> None:
+        while self.redeliver:
+            first = self.redeliver.popleft()
+            same = (first.topic, first.payload, first.qos, first.retain, first.packet_id)
+            if same == (packet.topic, packet.payload, packet.qos, packet.retain, packet.packet_id):
+                return
+            if not self.perhaps_too_large(first):
+                raise Mismatch(f"sent again was {shown(packet)}, expected {shown(first)} with id {first.packet_id}")
+        # Sent before, while the client was not reading, so new to it.
+        self.was_blocked = True
+        self.settle_debt(packet, now_ms)
+
+    def redeliver_due(self) -> bool:
+        while self.redeliver and self.perhaps_too_large(self.redeliver[0]):
+            self.redeliver.popleft()
+        return bool(self.redeliver)
+
+    def perhaps_too_large(self, packet: Publish) -> bool:
+        """Sent again, a packet may have grown: the client may have had another version or another maximum."""
+        return 0 < self.largest < len(packet.raw) + LARGEST_GROWTH
+
+    def settle_debt(self, packet: Publish, now_ms: int) -> None:
+        origin: Snapshot | None = None
+        found = self.take_live(packet, now_ms)
+        if found is None:
+            found, origin = self.take_snapshot(packet, now_ms)
+        if found is None and self.pool.take(self, packet, now_ms):
+            return  # groups may be given old messages late: another member's that has left
+        found = found or self.take_maybe(packet, now_ms)
+        if found is None:
+            raise Mismatch(
+                f"{self.name} got {shown(packet)}, which it is not owed\n"
+                f"  live q0: {listed(self.live_0)}\n  live: {listed(self.live)}\n  snapshots: {self.open_snapshots()}\n"
+                f"  maybe: {listed(self.maybe)}"
+            )
+        self.check_order(packet, found.number, origin)
+
+    def check_order(self, packet: Publish, number: int, origin: Snapshot | None) -> None:
+        """A topic never goes back. What came before a subscription was made does not bind its snapshot."""
+        bound = origin.newest if origin is not None else self.newest
+        before = bound.get((packet.topic, self.line(packet)), 0)
+        if number < before:
+            raise Mismatch(f"{self.name} got {shown(packet)} of publish {number} after one of {before}")
+        lines = LINES if STRICT_ORDER else (self.line(packet),)
+        bound_from_now = [self.newest, *(each.newest for each in self.snapshots if number > each.number)]
+        for newest in bound_from_now:
+            for line in lines:
+                newest[packet.topic, line] = max(number, newest.get((packet.topic, line), 0))
+
+    def line(self, packet: Publish) -> int:
+        return min(packet.qos, 1)
+
+    def take_live(self, packet: Publish, now_ms: int) -> Publication | None:
+        """The next in line that this can be; of several that look alike the one that had to come."""
+        line = self.live_0 if packet.qos == 0 else self.live
+        place = -1
+        for at, copy in enumerate(line):
+            must_come = not self.may_skip(copy, now_ms)
+            if self.is_same(copy, packet, now_ms) and (place < 0 or must_come):
+                place = at
+            if must_come:
+                break
+        if place < 0:
+            return None
+        found = line[place]
+        for _ in range(place + 1):
+            line.popleft()
+        return found.publication
+
+    def take_snapshot(self, packet: Publish, now_ms: int) -> tuple[Publication | None, Snapshot | None]:
+        for snapshot in self.snapshots:
+            publication = snapshot.pending.get(packet.topic)
+            if publication is not None and self.is_same(snapshot.copy_of(publication), packet, now_ms):
+                if not publication.is_kept(now_ms) and not self.was_blocked:
+                    raise Mismatch(f"{self.name} got {shown(packet)}, which expired at {publication.forgotten_ms}")
+                del snapshot.pending[packet.topic]
+                snapshot.consumed.add(publication.number)
+                snapshot.sent += 1
+                return publication, snapshot
+        for snapshot in self.snapshots:
+            for other in snapshot.changed.get(packet.topic, []):
+                if self.is_same(snapshot.copy_of(other), packet, now_ms):
+                    snapshot.changed[packet.topic].remove(other)
+                    snapshot.sent += 1
+                    return other, snapshot
+            if self.is_tombstone(snapshot, packet):
+                number = snapshot.deleted.pop(packet.topic)
+                snapshot.sent += 1
+                return Publication(number, packet.topic, b"", 0, True, "", "", 0), snapshot
+        return None, None
+
+    def is_tombstone(self, snapshot: Snapshot, packet: Publish) -> bool:
+        return (
+            packet.payload == b""
+            and packet.retain
+            and packet.qos == 0
+            and packet.topic in snapshot.deleted
+            and packet.props(P.SUBSCRIPTION_ID) == list(snapshot.subscription.identifiers)
+        )
+
+    def is_same(self, copy: Copy, packet: Publish, now_ms: int) -> bool:
+        publication = copy.publication
+        return (
+            publication.topic == packet.topic
+            and publication.payload == packet.payload
+            and copy.qos == packet.qos
+            and copy.retain == packet.retain
+            and (self.version != 5 or sorted(copy.identifiers) == sorted(packet.props(P.SUBSCRIPTION_ID)))
+            and self.is_dressed(packet, publication)
+            and self.is_aged(packet, publication, now_ms)
+        )
+
+    def is_dressed(self, packet: Publish, publication: Publication) -> bool:
+        """Carries the publisher's properties, in order, and nothing of its own making."""
+        passed_on = tuple((at, value) for at, value in packet.properties if at not in BROKERS_OWN)
+        return passed_on == (publication.properties if self.version == 5 else ())
+
+    def is_aged(self, packet: Publish, publication: Publication, now_ms: int) -> bool:
+        """Carries what is left of the publisher's interval, in seconds rounded up and never 0."""
+        interval = packet.prop(P.MESSAGE_EXPIRY)
+        if self.version != 5 or publication.interval_s is None or publication.expires_ms is None:
+            return interval is None
+        left = max(1, -(-(publication.expires_ms - now_ms) // 1000))
+        if interval is None or not left <= interval <= max(1, publication.interval_s):
+            return False
+        return interval == left or self.was_blocked  # a client that did not read gets what was true then
+
+    def take_maybe(self, packet: Publish, now_ms: int) -> Publication | None:
+        for copy in self.maybe:
+            if self.is_same(copy, packet, now_ms):
+                self.maybe.remove(copy)
+                return copy.publication
+        return None
+
+    def receive_marker(self, packet: Publish, now_ms: int) -> None:
+        told = json.loads(packet.payload)
+        for snapshot in self.snapshots:
+            if snapshot.marked and not snapshot.over and snapshot.subscription.wish.topic_filter == told["filter"]:
+                break
+        else:
+            raise Mismatch(f"{self.name} got an end marker that it is not owed: {told}")
+        snapshot.over = True
+        self.markers[told["filter"]] = (told["version"], snapshot.number)
+        if snapshot.alone:
+            if told["count"] != snapshot.sent:
+                raise Mismatch(f"end marker of {self.name} counts {told['count']} copies, {snapshot.sent} came")
+            self.check_complete(snapshot, told, now_ms)
+            self.snapshots.remove(snapshot)
+
+    def check_complete(self, snapshot: Snapshot, told: dict[str, Any], now_ms: int) -> None:
+        left = {t: p for t, p in snapshot.pending.items() if t not in snapshot.soft}
+        if snapshot.since is not None and not told["full"]:
+            early = [t for t, p in left.items() if p.number > snapshot.since]
+            if late := [n for n in snapshot.consumed if n <= snapshot.since]:
+                raise Mismatch(f"delta of {self.name} since {snapshot.since} repeats publishes {late}")
+            if snapshot.deleted and not self.lossy:
+                raise Mismatch(f"delta of {self.name} does not tell that {sorted(snapshot.deleted)} are gone")
+            left = {t: left[t] for t in early}
+        missing = [str(snapshot.copy_of(p)) for p in left.values() if not self.may_skip(snapshot.copy_of(p), now_ms)]
+        if missing:
+            raise Mismatch(f"snapshot of {snapshot.subscription.wish} for {self.name} lacks {missing}")
+
+    # What must be true of what arrives, and when nothing more does.
+
+    def may_skip(self, copy: Copy, now_ms: int) -> bool:
+        """Whether it is right that a copy does not come."""
+        publication = copy.publication
+        expired = publication.expires_ms is not None and publication.expires_ms <= now_ms
+        gone = copy.retain and not publication.is_kept(now_ms)
+        dropped = publication.number in self.perhaps_dropped or self.too_large(self.size_of(copy))
+        return expired or gone or dropped or self.lossy
+
+    def too_large(self, size: int) -> bool:
+        return 0 < self.largest < size
+
+    def size_of(self, copy: Copy) -> int:
+        if not self.largest:
+            return 0
+        publication = copy.publication
+        properties: list[tuple[int, Any]] = list(publication.properties)
+        properties += [(P.SUBSCRIPTION_ID, number) for number in copy.identifiers]
+        if publication.interval_s is not None:
+            properties.append((P.MESSAGE_EXPIRY, 1))
+        packet_id = 1 if copy.qos else None
+        return len(
+            publish(
+                publication.topic,
+                publication.payload,
+                qos=copy.qos,
+                packet_id=packet_id,
+                properties=properties,
+                version=self.version,
+            )
+        )
+
+    def check_up_to_date(self, now_ms: int) -> None:
+        """Called when the client has read and acknowledged all there is."""
+        owed = [str(copy) for copy in (*self.live_0, *self.live) if not self.may_skip(copy, now_ms)]
+        if owed:
+            raise Mismatch(f"{self.name} never got {owed}")
+        if self.redeliver_due():
+            raise Mismatch(f"{self.name} was not sent {[shown(p) for p in self.redeliver]} again")
+        for snapshot in self.snapshots:
+            if snapshot.marked and not snapshot.over:
+                raise Mismatch(f"{self.name} never got the end marker of {snapshot.subscription.wish}")
+            self.check_complete(snapshot, {"full": snapshot.since is None}, now_ms)
+        self.live_0.clear()
+        self.live.clear()
+        self.snapshots.clear()
+        self.was_blocked = False
+
+    def open_snapshots(self) -> str:
+        parts = [
+            f"{s.subscription.wish.topic_filter} owes {listed([s.copy_of(p) for p in s.pending.values()])}"
+            f"{' deleted ' + str(s.deleted) if s.deleted else ''}"
+            for s in self.snapshots
+        ]
+        return "; ".join(parts) or "none"
+
+
+def listed(copies: Any) -> str:
+    shown_copies = [str(copy) for copy in copies]
+    more = f" ... ({len(shown_copies)})" if len(shown_copies) > 8 else ""
+    return ", ".join(shown_copies[:8]) + more if shown_copies else "none"

@@ -1,0 +1,242 @@
+"""A broker core in this process, with clients made of byte buffers and a clock that only moves when told.
+
+It does what the network room does: bytes in, effects carried out, long work continued. Packets are built and read by
+the test client's codec, which shares nothing with the product's. A world with a disk behind its broker overrides
+`stored` and `restart`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from holdfast.broker.connection import Connection
+from holdfast.broker.core import Broker
+from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy
+from holdfast.broker.ports import Peer
+from holdfast.broker.settings import Settings
+from model.fold import Limits
+from model.steps import Plan
+from wire_packets import Packet, Publish, decode
+from wire_properties import P
+
+BEGIN_MS = 1_700_000_000_000
+ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
+
+
+class Buffer(Peer):
+    """The far end of a connection: what the broker has written to it."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.closed = ""
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def close(self, reason: str) -> None:
+        self.closed = reason or "closed"
+
+
+@dataclass
+class Link:
+    """A client's connection. Aliases are resolved here, so that readers see topics."""
+
+    peer: Buffer
+    connection: Connection
+    version: int
+    blocked: bool = False
+    aliases: dict[int, str] = field(default_factory=dict)
+    last_id: int = 0
+
+    def next_id(self) -> int:
+        self.last_id = self.last_id % 65535 + 1
+        return self.last_id
+
+    def packets(self) -> list[Packet]:
+        """Everything that has arrived, whole packets only."""
+        out: list[Packet] = []
+        data = self.peer.data
+        at = 0
+        while (size := frame_size(data, at)) and at + size <= len(data):
+            packet = decode(bytes(data[at : at + size]), self.version)
+            if isinstance(packet, Publish):
+                self.resolve(packet)
+            out.append(packet)
+            at += size
+        del data[:at]
+        return out
+
+    def resolve(self, packet: Publish) -> None:
+        alias = packet.prop(P.TOPIC_ALIAS)
+        if alias is not None:
+            if packet.topic:
+                self.aliases[alias] = packet.topic
+            else:
+                packet.topic = self.aliases[alias]
+
+
+def frame_size(data: bytearray, at: int) -> int:
+    """Bytes of the packet at a place, 0 while its length is incomplete."""
+    value = 0
+    for index in range(1, 5):
+        if at + index >= len(data):
+            return 0
+        byte = data[at + index]
+        value |= (byte & 0x7F) << 7 * (index - 1)
+        if not byte & 0x80:
+            return 1 + index + value
+    raise AssertionError(f"broker sent a remaining length of more than 4 bytes: {bytes(data[at : at + 8]).hex(' ')}")
+
+
+class World:
+    can_restart = False
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.now_ms = BEGIN_MS
+        self.links: dict[str, Link] = {}
+        self.broker = self.make_broker()
+
+    def make_broker(self) -> Broker:
+        return Broker(core_settings(self.plan), "auto-")
+
+    def restart(self) -> None:
+        raise NotImplementedError("nothing outlives this broker")
+
+    def close(self) -> None:
+        """Give back what the world holds outside of memory: nothing, here."""
+
+    # What clients do.
+
+    def open(self, client: str, version: int) -> Link:
+        peer = Buffer()
+        link = Link(peer, self.broker.open(peer, self.now_ms), version)
+        self.links[client] = link
+        return link
+
+    def send(self, link: Link, data: bytes) -> None:
+        self.broker.receive(link.connection, data, self.now_ms)
+        self.carry_out()
+
+    def lose(self, client: str) -> None:
+        """The connection breaks; what the client has not read is gone."""
+        link = self.links.pop(client)
+        link.connection.outbox.clear()
+        self.broker.lost(link.connection, self.now_ms)
+        self.carry_out()
+
+    def block(self, link: Link) -> None:
+        link.blocked = True
+        self.broker.on_blocked(link.connection, self.now_ms)
+
+    def unblock(self, link: Link) -> None:
+        link.blocked = False
+        self.broker.on_writable(link.connection, self.now_ms)
+        self.carry_out()
+
+    # What the surroundings do.
+
+    def advance(self, ms: int) -> None:
+        self.now_ms += ms
+
+    def tick(self) -> None:
+        self.broker.tick(self.now_ms)
+        self.carry_out()
+
+    def work(self) -> None:
+        """One portion of long work."""
+        if self.broker.has_work():
+            self.broker.work(self.now_ms)
+            self.carry_out()
+
+    def work_off(self) -> None:
+        for _ in range(100_000):
+            if not self.broker.has_work():
+                return
+            self.work()
+        raise AssertionError("the broker still has work after 100 000 portions")
+
+    def work_off_expiry(self) -> None:
+        """Expired messages leave in portions: let all of them go, without moving snapshots on."""
+        while self.broker.expiring:
+            self.broker.tick(self.now_ms)
+            self.carry_out()
+
+    def carry_out(self) -> None:
+        effects = self.broker.effects
+        for connection in effects.touched:
+            connection.touched = False
+            if not connection.blocked and connection.outbox:
+                connection.peer.write(connection.take())
+        effects.touched.clear()
+        closing = list(effects.closing)
+        effects.closing.clear()
+        for connection in closing:
+            if connection.outbox:
+                connection.peer.write(connection.take())
+            connection.peer.close(connection.close_reason)
+        effects.notes.clear()
+
+    # What can be seen from outside the wire.
+
+    def stored(self, topics: Iterable[str]) -> dict[str, bytes]:
+        found = {}
+        for topic in topics:
+            message = self.broker.retained.get(topic.encode(), self.now_ms)
+            if message is not None:
+                found[topic] = message.payload
+        return found
+
+    def holds(self, topic: str) -> bool:
+        """Whether the store still has a place for the topic, expired or not."""
+        return self.broker.retained.index.get(topic.encode()) is not None
+
+    def leaks(self) -> list[str]:
+        """What must not be left when every client is up to date."""
+        broker = self.broker
+        found = []
+        if broker.retained.index.cursors:
+            found.append(f"{len(broker.retained.index.cursors)} cursors")
+        if broker.running:
+            found.append(f"{len(broker.running)} running snapshots")
+        for name, session in broker.sessions.items():
+            if session.snapshots or session.inflight or session.resending:
+                found.append(
+                    f"session {name} with {len(session.snapshots)} snapshots, {len(session.inflight)} in flight, "
+                    f"{len(session.resending)} to send again"
+                )
+            if session.connection is not None and session.queue:
+                found.append(f"session {name} with {len(session.queue)} queued")
+        return found
+
+    def sums(self) -> tuple[int, int]:
+        """Messages and bytes that the broker believes it holds."""
+        return self.broker.retained.count, self.broker.retained.size
+
+
+def core_settings(plan: Plan) -> Settings:
+    limits: Limits = plan.limits
+    settings = Settings()
+    settings.max_inflight = plan.max_inflight
+    settings.max_queued_messages = plan.max_queued
+    settings.max_tombstones = plan.tombstones
+    settings.max_retained_messages = limits.max_messages
+    settings.max_retained_bytes = limits.max_bytes
+    settings.max_retained_payload = limits.max_payload
+    settings.retained_expiry_ms = limits.expiry_ms
+    settings.max_retained_per_user = limits.max_per_user
+    settings.max_retained_bytes_per_user = limits.max_bytes_per_user
+    settings.strict_limits = limits.strict
+    for rule in limits.rules:
+        settings.policies.append(
+            Policy(
+                rule.topic_filter.encode(),
+                ACTIONS[rule.action],
+                rule.ttl_ms,
+                rule.max_messages,
+                rule.max_bytes,
+                list(rule.users) or None,
+            )
+        )
+    return settings
