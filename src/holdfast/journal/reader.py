@@ -62,7 +62,7 @@ class Reader:
         self.names = segment_names(self.disk, self.folder)
         records: list[bytes] = []
         size = 0
-        while size < max_bytes and self.last < limit:
+        while (size < max_bytes or not records) and self.last < limit:
             if self.name is None and not self.enter():
                 break
             before = self.position

@@ -55,6 +55,13 @@ def test_reading_starts_behind_any_offset(folder: Path) -> None:
         assert reader.damage == []
 
 
+def test_what_is_passed_over_is_never_taken_for_the_end(folder: Path) -> None:
+    write_segment(folder, 1, [record(o, bytes(10_000)) for o in range(1, 501)])
+    reader = Reader(folder, 499)
+    assert [offset_of(r) for r in reader.read(max_bytes=1000)] == [500]
+    assert reader.read(max_bytes=1000) == []
+
+
 def test_records_larger_than_a_read_are_read(folder: Path) -> None:
     write_segment(folder, 1, [record(1, bytes(5 << 20)), record(2)])
     assert read_all(Reader(folder)) == [1, 2]
