@@ -15,12 +15,14 @@ ROOT = Path(__file__).parents[2]
 PAGES = [str(path.relative_to(ROOT)) for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]]
 
 
-def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+def blocks(page: str, *languages: str) -> list[str]:
+    """The fenced blocks in any of the languages. All fences are paired first: an end must not be taken for a start."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [text for language, text in fenced if language in languages]
 
 
 def command_lines(page: str) -> list[str]:
-    lines = re.sub(r"\\\n\s*", " ", "\n".join(blocks(page, r"(?:|sh|bash|console)"))).splitlines()
+    lines = re.sub(r"\\\n\s*", " ", "\n".join(blocks(page, "", "sh", "bash", "console"))).splitlines()
     return [found[1] for line in lines if (found := re.match(r"(?:\$ )?(?:[A-Z_]+=\S+ )*(holdfast .*)", line))]
 
 
