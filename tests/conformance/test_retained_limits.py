@@ -130,23 +130,29 @@ def test_strict_mode_tells_a_publisher_that_its_message_is_not_kept(
     staged: Callable[..., Stage], version: int, qos: int
 ) -> None:
     stage = staged(retainer__max_retained_messages=1, retainer__max_payload_size=10, retainer__strict=True)
-    publisher = stage.client(version)
+    publisher, live = stage.client(version), stage.client(version)
+    live.subscribe("+", qos=2)
     assert publisher.publish("a", "1", qos=qos, retain=True, check=False) in ACCEPTED
     assert publisher.publish("b", "1", qos=qos, retain=True, check=False) == QUOTA_EXCEEDED
     assert publisher.publish("c", "x" * 11, qos=qos, retain=True, check=False) == QUOTA_EXCEEDED
     assert publisher.publish("a", "2", qos=qos, retain=True, check=False) in ACCEPTED
-    assert publisher.publish("b", "1", qos=qos, retain=False, check=False) in ACCEPTED
+    assert publisher.publish("b", "3", qos=qos, retain=False, check=False) in ACCEPTED
+    live.receives(Copy("a", "1", qos=qos), Copy("a", "2", qos=qos), Copy("b", "3", qos=qos))
     assert stage.stored(version) == {"a": b"2"}
 
 
 @ONLY_311
 @pytest.mark.matrix("M7")
-def test_strict_mode_acknowledges_311_which_cannot_be_told(staged: Callable[..., Stage], version: int) -> None:
+def test_strict_mode_delivers_what_comes_from_311_which_cannot_be_told(
+    staged: Callable[..., Stage], version: int
+) -> None:
     stage = staged(retainer__max_retained_messages=1, retainer__strict=True)
-    publisher = stage.client(version)
+    publisher, live = stage.client(version), stage.client(version)
+    live.subscribe("b", qos=2)
     publisher.publish("a", "1", qos=1, retain=True)
     publisher.publish("b", "1", qos=1, retain=True)
-    publisher.publish("b", "1", qos=2, retain=True)
+    publisher.publish("b", "2", qos=2, retain=True)
+    live.receives(Copy("b", "1", qos=1), Copy("b", "2", qos=2))
     assert stage.stored(version) == {"a": b"1"}
 
 
