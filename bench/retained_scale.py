@@ -27,10 +27,14 @@ def a_million(running: Running) -> Figures:
     plan = Plan(port=running.port, topic="")
     retained = RetainedSet(plan, MILLION)
     before = running.memory()
+    started_s = running.cpu_seconds()
     figures: Figures = {"set_per_s": MILLION / retained.fill()}
+    figures["set_cpu_us"] = running.cpu_seconds() - started_s  # a million of them: seconds are microseconds each
     figures["overhead_bytes"] = (running.memory() - before - retained.wire_bytes()) / MILLION
+    started_s = running.cpu_seconds()
     with PingProbe(plan) as probe:
         everything = retained.snapshot("#", MILLION)
+    figures["snapshot_cpu_us"] = running.cpu_seconds() - started_s
     demand(everything.messages, MILLION, "#")
     figures["snapshot_per_s"] = everything.per_s
     figures["ping_max_ms"] = probe.latency.max_ms
@@ -90,7 +94,9 @@ SCENARIOS = (
         (
             Figure("overhead_bytes", "memory beyond topic and payload", "bytes", more_is_better=False, at_most=350),
             Figure("set_per_s", "setting", "msgs/s", at_least=300_000),
+            Figure("set_cpu_us", "broker time each", "us", more_is_better=False),
             Figure("snapshot_per_s", "snapshot of #", "msgs/s", times=15),
+            Figure("snapshot_cpu_us", "broker time each", "us", more_is_better=False),
             Figure("ping_max_ms", "slowest ping meanwhile", "ms", more_is_better=False, at_most=50),
             Figure("one_line_per_s", f"snapshot of {ONE_LINE}", "msgs/s"),
             Figure("exact_ms", "subscribing one topic", "ms", more_is_better=False),

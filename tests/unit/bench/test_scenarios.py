@@ -1,16 +1,22 @@
 """The scenarios against a real broker, and against one that loses messages."""
 
+import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from broker_process import BrokerProcess, Unique
+from holdfast.bench.conductor import Conductor
+from holdfast.bench.crowd import snapshot_crowd
 from holdfast.bench.link import LinkError
 from holdfast.bench.plan import Plan
-from holdfast.bench.retained import matches
+from holdfast.bench.probe import PingProbe
+from holdfast.bench.retained import RetainedSet, matches
 from holdfast.bench.scenarios import Extras, run_scenario
+from holdfast.bench.usage import cpu_seconds, resident_bytes
 from holdfast.errors import UsageError
 from wire_packets import puback
 
@@ -75,6 +81,68 @@ def test_retained_snapshot_is_complete_and_cleared_afterwards(broker: BrokerProc
     reader.subscribe(f"{unique}/#")
     assert reader.barrier() == []
     reader.cut()
+
+
+def test_distinct_topics_reach_a_wildcard_filter(broker: BrokerProcess, unique: Unique) -> None:
+    load = plan(
+        broker,
+        unique,
+        topic=f"{unique}/%m/v",
+        distinct=10,
+        topic_filters=(f"{unique}/#", f"{unique}/+/v"),
+        subscribers=2,
+        count=25,
+    )
+    result = Conductor(load, "pair").run()
+    assert (result.sent, result.expected, result.received) == (25, 50, 50)
+
+
+def test_crowd_gets_everything_each(broker: BrokerProcess, unique: Unique) -> None:
+    load = plan(broker, unique, topic=f"{unique}/%i/c")
+    retained = RetainedSet(load, 2000)
+    retained.fill()
+    crowd = snapshot_crowd(load, 5, f"{unique}/#", 2000)
+    retained.clear()
+    assert crowd.messages == 10_000
+    assert 0 < crowd.first_done_s <= crowd.seconds
+    assert 0 <= crowd.behind <= 1
+
+
+def test_crowd_that_misses_messages_says_how_many(broker: BrokerProcess, unique: Unique) -> None:
+    load = plan(broker, unique, topic=f"{unique}/%i/c")
+    retained = RetainedSet(load, 10)
+    retained.fill()
+    with pytest.raises(LinkError, match="2 of the retained messages are missing"):
+        snapshot_crowd(load, 2, f"{unique}/#", 11, quiet_s=0.2)
+    retained.clear()
+
+
+def test_expiring_messages_are_gone_in_time(broker: BrokerProcess, unique: Unique) -> None:
+    retained = RetainedSet(plan(broker, unique, topic=f"{unique}/%i/e", version=5), 100)
+    retained.fill_expiring(time.monotonic() + 1)
+    assert retained.snapshot(f"{unique}/#", 100).messages == 100
+    time.sleep(1.1)
+    assert retained.snapshot(f"{unique}/#", 1, quiet_s=0.2).messages == 0
+
+
+def test_ping_probe_sees_round_trips(broker: BrokerProcess, unique: Unique) -> None:
+    with PingProbe(plan(broker, unique)) as probe:
+        time.sleep(0.2)
+    assert 0 < probe.latency.p50_ms <= probe.latency.max_ms
+
+
+def test_usage_of_a_process_is_read() -> None:
+    assert resident_bytes(os.getpid()) > 1 << 20
+    before = cpu_seconds(os.getpid())
+    deadline = time.process_time() + 0.05
+    while time.process_time() < deadline:
+        pass
+    assert cpu_seconds(os.getpid()) > before
+
+
+def test_usage_of_no_process_is_a_clear_error() -> None:
+    with pytest.raises(UsageError, match="cannot read the memory of process 999999999"):
+        resident_bytes(999_999_999)
 
 
 @pytest.fixture
