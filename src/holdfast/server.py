@@ -113,7 +113,7 @@ class Server:
         keeps = Log(settings.durability != "none", True, filters)
         self.broker.log = keeps
         self.storage = DiskStorage(settings.data, self.broker, keeps, self.loop)
-        recovered = self.storage.open(history, self.hub.now_ms(), True)
+        recovered = self.storage.open(history, self.hub.now_ms(), storage_type == "disc")
         self.hub.keep(Commits(self.broker, keeps, recovered.journal, settings.durability == "deliver"))
         self.storage.start(history, float(settings.history.flush_interval), int(settings.history.retention), 0)
 

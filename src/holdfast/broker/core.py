@@ -311,7 +311,7 @@ class Broker:
                 self.routes.clear()
         levels = topic.split(b"/")
         policies = self.retained.policies_for(levels) if self.settings.policies else None
-        route = Route(field, generation, policies)
+        route = Route(field, levels, generation, policies)
         if self.subscriptions.count > 0:
             found = self.subscriptions.match(levels)
             if found.subscriptions:

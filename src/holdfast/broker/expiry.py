@@ -15,7 +15,7 @@ BUCKET_MS: Final = 100
 @final
 class Expiry:
     def __init__(self) -> None:
-        self.buckets: dict[int, set[Message]] = {}
+        self.buckets: dict[int, dict[bytes, Message]] = {}
         self.keys: list[int] = []
 
     def add(self, message: Message) -> None:
@@ -24,17 +24,17 @@ class Expiry:
         key = message.expires_at_ms // BUCKET_MS
         bucket = self.buckets.get(key)
         if bucket is None:
-            bucket = set()
+            bucket = {}
             self.buckets[key] = bucket
             heappush(self.keys, key)
-        bucket.add(message)
+        bucket[message.topic_field] = message
 
-    def discard(self, message: Message) -> None:
+    def discard(self, message: Message) -> bool:
+        """False when it has been taken out already: it expired, and is only still to be seen on a disk."""
         if message.expires_at_ms == NEVER:
-            return
+            return True
         bucket = self.buckets.get(message.expires_at_ms // BUCKET_MS)
-        if bucket is not None:
-            bucket.discard(message)
+        return bucket is not None and bucket.pop(message.topic_field, None) is not None
 
     def overdue(self, now_ms: int) -> int:
         """How many messages have expired and are still here."""
@@ -49,7 +49,7 @@ class Expiry:
             if self.keys[place] < last:
                 count += len(bucket)
             else:
-                for message in bucket:
+                for message in bucket.values():
                     if message.expires_at_ms <= now_ms:
                         count += 1
             open_places.append(2 * place + 1)
@@ -64,7 +64,7 @@ class Expiry:
                 return None
             bucket = self.buckets[key]
             if bucket:
-                return bucket.pop()
+                return bucket.popitem()[1]
             heappop(self.keys)
             del self.buckets[key]
         return None

@@ -8,6 +8,7 @@ from holdfast.broker.lifecycle import close, disconnect, end_session
 from holdfast.broker.message import Publisher
 from holdfast.broker.outbound import write
 from holdfast.broker.publishing import check_publish
+from holdfast.broker.route import is_reserved
 from holdfast.broker.session import FOREVER, PendingWill, Session
 from holdfast.broker.timers import KEEP_ALIVE, Timer
 from holdfast.broker.topics import check_topic
@@ -126,12 +127,8 @@ def welcome(broker: "Broker", connection: Connection, packet: Connect, username:
     connection.client_id = client_id
     connection.username = username
     will = packet.will
-    if will is not None and will.topic.startswith(b"$"):
-        if will.topic.startswith(b"$SYS/") or will.topic.startswith(b"$holdfast/"):
-            refuse(broker, connection, NOT_AUTHORIZED)
-            return
-    if will is not None and broker.access is not None:
-        if not check_publish(broker, username, client_id, will.topic, will.retain):
+    if will is not None:
+        if is_reserved(will.topic) or not check_publish(broker, username, client_id, will.topic, will.retain):
             refuse(broker, connection, NOT_AUTHORIZED)
             return
     old = broker.sessions.get(client_id)

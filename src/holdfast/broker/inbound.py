@@ -338,7 +338,7 @@ def forward_singly(
     session = to.session
     if route is None or session is None:
         return
-    only = Route(route.topic_field, route.generation, None)
+    only = Route(route.topic_field, route.levels, route.generation, None)
     for receiver in route.receivers:
         if receiver.session is session:
             only.receivers.append(receiver)

@@ -12,6 +12,7 @@ Topics that start with `$` live under a root of their own, which wildcards in th
 from typing import Final, final
 
 from holdfast.broker.message import Entry, Message
+from holdfast.broker.ports import TopicCursor, TopicIndex
 from holdfast.broker.topics import matches
 
 SQUEEZE_HOLES: Final = 64
@@ -50,8 +51,8 @@ class Node(Entry):
 
 
 @final
-class Index:
-    """Topic to message. Whoever walks it holds a `Cursor` and gives it back with `release`."""
+class Index(TopicIndex):
+    """Topic to message, in memory. Whoever walks it holds a `Cursor` and gives it back with `release`."""
 
     def __init__(self) -> None:
         self.root = Node()
@@ -74,9 +75,7 @@ class Index:
             node = entry
         return node.value
 
-    def put(self, message: Message) -> Message | None:
-        """Store the message and return the one it replaces."""
-        levels = message.topic.split(b"/")
+    def put(self, message: Message, levels: list[bytes]) -> Message | None:
         node = self.root_of(levels[0])
         depth = 0
         count = len(levels)
@@ -103,8 +102,7 @@ class Index:
                 node.value = message
                 return old
 
-    def remove(self, topic: bytes) -> Message | None:
-        """Take the topic out and return its message."""
+    def remove(self, topic: bytes, offset: int) -> Message | None:
         levels = topic.split(b"/")
         node = self.root_of(levels[0])
         path: list[Node] = []
@@ -158,18 +156,26 @@ class Index:
         # A dictionary never shrinks by deletion: build it anew so that a mass delete gives the memory back.
         node.children = dict(node.children)
 
-    def cursor(self, topic_filter: bytes) -> "Cursor":
+    def cursor(self, topic_filter: bytes, version: int) -> TopicCursor:
         cursor = Cursor(self, topic_filter.split(b"/"))
         self.cursors.append(cursor)
         return cursor
 
-    def release(self, cursor: "Cursor") -> None:
-        if cursor in self.cursors:
-            self.cursors.remove(cursor)
+    def everything(self) -> TopicCursor:
+        cursor = Cursor(self, [b"#"])
+        cursor.push(self.dollar, -1)
+        self.cursors.append(cursor)
+        return cursor
+
+    def release(self, cursor: TopicCursor) -> None:
+        for i in range(len(self.cursors)):
+            if self.cursors[i] is cursor:
+                del self.cursors[i]
+                return
 
 
 @final
-class Cursor:
+class Cursor(TopicCursor):
     """A position in the walk over all topics that match a filter, in memory of the order of the tree's depth.
 
     Frames: for each node whose slots are being walked, the next slot, and the number of levels matched so far, or -1
@@ -177,11 +183,11 @@ class Cursor:
     """
 
     def __init__(self, index: Index, levels: list[bytes]) -> None:
+        super().__init__()
         self.levels = levels
         self.nodes: list[Node] = []
         self.positions: list[int] = []
         self.depths: list[int] = []
-        self.ended = False
         self.first = self.enter(index.root_of(levels[0]), 0)
 
     def push(self, node: Node, depth: int) -> None:
@@ -212,7 +218,6 @@ class Cursor:
             depth += 1
 
     def next(self, visits: int) -> Message | None:
-        """The next match, or None after `visits` slots or at the end (`ended`)."""
         first = self.first
         if first is not None:
             self.first = None
@@ -247,7 +252,6 @@ class Cursor:
         return None
 
     def passed(self, topic_levels: list[bytes]) -> bool:
-        """Whether a stored topic that the filter matches has had its turn."""
         if self.first is not None and self.first.topic.split(b"/") == topic_levels:
             return False
         level = 0

@@ -97,6 +97,21 @@ class Message(Entry):
             self.interval_given,
         )
 
+    def without_payload(self) -> "Message":
+        """What is left of it to remember when the message itself is kept elsewhere."""
+        return Message(
+            self.topic_field,
+            b"",
+            self.qos,
+            self.retain,
+            b"",
+            self.publisher,
+            self.offset,
+            self.stored_at_ms,
+            self.expires_at_ms,
+            self.interval_given,
+        )
+
     def expiring(self, expires_at_ms: int) -> "Message":
         """The same message with a lifetime that the broker chose."""
         return Message(

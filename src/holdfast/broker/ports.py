@@ -2,6 +2,8 @@
 
 from mypy_extensions import mypyc_attr
 
+from holdfast.broker.message import Message
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Peer:
@@ -20,4 +22,47 @@ class Authenticator:
     """Says who may connect. The answer comes later, through `Broker.on_authenticated`."""
 
     def begin(self, ticket: int, client_id: str, username: str | None, password: bytes | None, peer: Peer) -> None:
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TopicCursor:
+    """A position in the walk over the topics that match a filter. The set may change at any time between two steps."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def next(self, visits: int) -> Message | None:
+        """The next match, or None after looking at `visits` places or at the end (`ended`)."""
+        raise NotImplementedError
+
+    def passed(self, topic_levels: list[bytes]) -> bool:
+        """Whether a stored topic that the filter matches has had its turn."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TopicIndex:
+    """Where the retained messages themselves are: in memory, or on disk."""
+
+    def get(self, topic: bytes) -> Message | None:
+        raise NotImplementedError
+
+    def put(self, message: Message, levels: list[bytes]) -> Message | None:
+        """Store a message under its topic, whose levels are given too; returns the one it replaces."""
+        raise NotImplementedError
+
+    def remove(self, topic: bytes, offset: int) -> Message | None:
+        """Take a topic out as of that offset; returns its message."""
+        raise NotImplementedError
+
+    def cursor(self, topic_filter: bytes, version: int) -> TopicCursor:
+        """A walk over what is stored up to `version`; newer messages may come up too."""
+        raise NotImplementedError
+
+    def everything(self) -> TopicCursor:
+        raise NotImplementedError
+
+    def release(self, cursor: TopicCursor) -> None:
+        """Give a cursor back that is no longer needed."""
         raise NotImplementedError

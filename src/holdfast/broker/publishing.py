@@ -205,7 +205,7 @@ def accept(broker: "Broker", message: Message, route: Route, sender: Session | N
         if strict and retained.index.get(message.topic) is not None:
             # By the letter of the standard the new message replaces the old one, even if it cannot be kept itself.
             outcome = CLEARED
-        stored = retained.apply(message, outcome, policy, broker.now_ms)
+        stored = retained.apply(message, route.levels, outcome, policy, broker.now_ms)
         if strict and can_be_told:
             if log is not None:
                 log.end_publish(broker, stored, outcome, route.recorded)

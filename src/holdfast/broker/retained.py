@@ -8,7 +8,7 @@ from collections import deque
 from typing import Final, final
 
 from holdfast.broker.expiry import Expiry
-from holdfast.broker.index import Cursor, Index
+from holdfast.broker.index import Index
 from holdfast.broker.message import (
     CLEARED,
     REFUSED_BUDGET,
@@ -20,9 +20,11 @@ from holdfast.broker.message import (
     Publisher,
 )
 from holdfast.broker.policy import STORE, Policy
+from holdfast.broker.ports import TopicIndex
 from holdfast.broker.settings import Settings
 
 SYSTEM: Final = b"$SYS/"
+DOLLAR: Final = 0x24
 
 
 @final
@@ -49,7 +51,8 @@ class RetainedStore:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.index = Index()
+        self.index: TopicIndex = Index()
+        self.in_memory = True
         self.expiry = Expiry()
         self.version = 0
         self.count = 0
@@ -86,7 +89,7 @@ class RetainedStore:
         """The outcome of a publish with RETAIN 1. Nothing changes yet."""
         if len(message.payload) == 0:
             return CLEARED
-        if message.topic_field.startswith(SYSTEM, 2):
+        if message.topic_field[2] == DOLLAR and message.topic_field.startswith(SYSTEM, 2):
             return SET  # the broker's own topics are outside every limit
         settings = self.settings
         if policy is not None and policy.action != STORE:
@@ -148,16 +151,12 @@ class RetainedStore:
             return
         self.count = 0
         self.size = 0
-        filters = [b"#"]
-        for level in self.index.dollar.children:
-            filters.append(level + b"/#")
-        for topic_filter in filters:
-            cursor = self.cursor(topic_filter)
-            while not cursor.ended:
-                message = cursor.next(1 << 30)
-                if message is not None:
-                    self.charge(message, 1)
-            self.release(cursor)
+        cursor = self.index.everything()
+        while not cursor.ended:
+            message = cursor.next(1 << 30)
+            if message is not None:
+                self.charge(message, 1)
+        self.index.release(cursor)
 
     def refuse(self, outcome: int) -> int:
         self.refused[outcome] += 1
@@ -172,38 +171,36 @@ class RetainedStore:
             ttl_ms = policy.ttl_ms
         return message.expiring(now_ms + ttl_ms) if ttl_ms > 0 else message
 
-    def apply(self, message: Message, outcome: int, policy: Policy | None, now_ms: int) -> Message:
+    def apply(self, message: Message, levels: list[bytes], outcome: int, policy: Policy | None, now_ms: int) -> Message:
         """Carry out the verdict; returns the message as it is stored, which is what the log is told."""
         if outcome == SET:
             if message.interval_given and message.expires_at_ms <= now_ms:
                 self.clear(message.topic, message.offset)  # an interval of 0 replaces and is gone
             else:
                 message = self.lifetime(message, policy, now_ms)
-                self.put(message)
+                self.put(message, levels)
         elif outcome == CLEARED:
             self.clear(message.topic, message.offset)
         return message
 
-    def put(self, message: Message) -> None:
-        old = self.index.put(message)
-        if old is not None:
-            self.expiry.discard(old)
+    def put(self, message: Message, levels: list[bytes]) -> None:
+        old = self.index.put(message, levels)
+        if old is not None and self.expiry.discard(old):
             self.charge(old, -1)
-        self.expiry.add(message)
+        self.expiry.add(message if self.in_memory else message.without_payload())
         if self.charge(message, 1):
             self.version = message.offset
             self.sets += 1
 
     def clear(self, topic: bytes, offset: int) -> bool:
-        old = self.index.remove(topic)
-        if old is None:
+        old = self.index.remove(topic, offset)
+        if old is None or not self.expiry.discard(old):
             return False
         self.forget(old, offset)
         self.deletes += 1
         return True
 
     def forget(self, old: Message, offset: int) -> None:
-        self.expiry.discard(old)
         self.charge(old, -1)
         self.version = offset
         if self.settings.max_tombstones > 0:
@@ -215,8 +212,8 @@ class RetainedStore:
 
     def charge(self, message: Message, sign: int) -> bool:
         """Count a message in (1) or out (-1) of every sum it is part of; False for `$SYS`, which is part of none."""
-        topic = message.topic
-        if topic.startswith(SYSTEM):
+        field = message.topic_field
+        if field[2] == DOLLAR and field.startswith(SYSTEM, 2):
             return False
         size = message.size() * sign
         self.count += sign
@@ -225,7 +222,7 @@ class RetainedStore:
         if settings.max_retained_per_user > 0 or settings.max_retained_bytes_per_user > 0:
             self.charge_user(message.publisher, sign, size)
         if settings.policies:
-            levels = topic.split(b"/")
+            levels = message.topic.split(b"/")
             for policy in settings.policies:
                 if policy.has_budget and policy.covers(levels):
                     policy.usage_messages += sign
@@ -249,15 +246,10 @@ class RetainedStore:
             message = self.expiry.take(now_ms)
             if message is None:
                 break
-            removed = self.index.remove(message.topic)
-            assert removed is message
-            self.forget(message, offset)
-            self.expired += 1
             count += 1
+            stored = self.index.get(message.topic)
+            if stored is not None and stored.offset == message.offset:
+                self.index.remove(message.topic, offset)
+                self.forget(stored, offset)
+                self.expired += 1
         return count
-
-    def cursor(self, topic_filter: bytes) -> Cursor:
-        return self.index.cursor(topic_filter)
-
-    def release(self, cursor: Cursor) -> None:
-        self.index.release(cursor)

@@ -8,6 +8,8 @@ from holdfast.broker.subscription import Matches, SharedGroup, Subscription
 if TYPE_CHECKING:
     from holdfast.broker.session import Session
 
+DOLLAR: Final = 0x24
+
 
 @final
 class Receiver:
@@ -34,8 +36,9 @@ class Receiver:
 
 @final
 class Route:
-    def __init__(self, topic_field: bytes, generation: int, policies: list[Policy] | None) -> None:
+    def __init__(self, topic_field: bytes, levels: list[bytes], generation: int, policies: list[Policy] | None) -> None:
         self.topic_field: Final = topic_field
+        self.levels: Final = levels
         self.generation: Final = generation
         self.policies: Final = policies
         self.recorded = False  # goes to the history
@@ -43,7 +46,7 @@ class Route:
         self.receivers: list[Receiver] = []
         self.groups: list[SharedGroup] = []
         # Topics that only the broker itself writes to.
-        self.reserved: Final = topic_field.startswith(b"$SYS/", 2) or topic_field.startswith(b"$holdfast/", 2)
+        self.reserved: Final = topic_field[2] == DOLLAR and is_reserved(topic_field[2:])
         # Every receiver takes a QoS 0 frame as it is: no identifiers, no No Local, no shared groups.
         self.plain = not self.reserved
 
@@ -76,6 +79,10 @@ def build_receivers(found: Matches) -> list[Receiver]:
         if receiver.no_local:
             receiver.own = own.get(receiver.session)
     return receivers
+
+
+def is_reserved(topic: bytes) -> bool:
+    return topic.startswith((b"$SYS/", b"$holdfast/"))
 
 
 def policy_for(route: Route, username: str) -> Policy | None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from holdfast.broker.connection import NO_ONE, Connection
 from holdfast.broker.delivery import enqueue, pump, transmit
-from holdfast.broker.index import Cursor
 from holdfast.broker.message import Message, topic_field
 from holdfast.broker.outbound import write_publish
+from holdfast.broker.ports import TopicCursor
 from holdfast.broker.retained import Tombstone
 from holdfast.broker.session import Delivery, Session
 from holdfast.broker.subscription import Subscription
@@ -34,7 +34,7 @@ class Snapshot:
     """`done` are topics sent out of turn; `missed` are changed topics whose live copy the client was too slow for."""
 
     def __init__(
-        self, session: Session, subscription: Subscription, cursor: Cursor, version: int, since: int, full: bool
+        self, session: Session, subscription: Subscription, cursor: TopicCursor, version: int, since: int, full: bool
     ) -> None:
         self.session: Final = session
         self.subscription: Final = subscription
@@ -62,7 +62,7 @@ class Snapshot:
 
     def awaits(self, message: Message) -> bool:
         """Whether this stored message still has its turn to come."""
-        if self.held is message:
+        if self.held is not None and self.held.offset == message.offset:
             return True
         if message.topic_field in self.done:
             return False
@@ -78,7 +78,7 @@ def begin(broker: "Broker", session: Session, subscription: Subscription, since:
     snapshot = Snapshot(
         session,
         subscription,
-        store.cursor(topic_filter),
+        store.index.cursor(topic_filter, broker.offset),
         broker.offset,
         since if known else NOT_SINCE,
         not known,
@@ -117,7 +117,8 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
         message = snapshot.held
         if message is not None:
             snapshot.held = None
-            if broker.retained.index.get(message.topic) is not message:
+            stored = broker.retained.index.get(message.topic)
+            if stored is None or stored.offset != message.offset:
                 continue  # replaced or deleted while it waited
         else:
             message = snapshot.cursor.next(visits)
@@ -193,7 +194,7 @@ def mark_end(broker: "Broker", snapshot: Snapshot, connection: Connection) -> No
 def end(broker: "Broker", snapshot: Snapshot) -> None:
     if not snapshot.ended:
         snapshot.ended = True
-        broker.retained.release(snapshot.cursor)
+        broker.retained.index.release(snapshot.cursor)
         broker.counters.snapshots_ended += 1
         broker.counters.snapshot_messages += snapshot.sent
         if snapshot in snapshot.session.snapshots:

@@ -10,7 +10,8 @@ from itertools import islice
 
 from lmdb import Transaction
 
-from holdfast.broker.message import Message
+from holdfast.broker.connection import NO_ONE
+from holdfast.broker.message import Message, topic_field
 from holdfast.broker.records import (
     Publishers,
     decode_publish,
@@ -71,6 +72,30 @@ class Retained:
             decoded = [self.decode(key, stored) for key, stored in rows]
             yield [message for message in decoded if message is not None]
             key = rows[-1][0] + b"\0"
+
+    def expiring(self) -> Iterator[Message]:
+        """Every message that will expire, without its payload. For the start: nothing may be applied meanwhile."""
+        rows = self.environment.read(self.expiry_rows)
+        for expires_at_ms, offset, key in rows:
+            if is_long_key(key):
+                stored = self.environment.read(partial(self.value, key=key))
+                if stored is None:
+                    continue
+                topic = publish_topic(stored[CHECKSUM_SIZE:])
+            else:
+                topic = key_topic(key)
+            yield Message(topic_field(topic), b"", 0, True, b"", NO_ONE, offset, 0, expires_at_ms, False)
+
+    def value(self, txn: "Transaction[bytes]", key: bytes) -> bytes | None:
+        return txn.get(key, db=self.db)
+
+    def expiry_rows(self, txn: "Transaction[bytes]") -> list[tuple[int, int, bytes]]:
+        rows: list[tuple[int, int, bytes]] = []
+        with txn.cursor(self.environment.db["expiry"]) as cursor:
+            for at, stored in cursor.iternext():
+                expires_at_ms, offset = PAIR.unpack(at)
+                rows.append((expires_at_ms, offset, stored[CHECKSUM_SIZE:]))
+        return rows
 
     def stretch(self, txn: "Transaction[bytes]", key: bytes, count: int) -> list[tuple[bytes, bytes]]:
         with txn.cursor(self.db) as cursor:

@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast.broker.core import Broker
 from holdfast.broker.log import Log
 from holdfast.journal.writer import Event
+from holdfast.storage.disk_index import DiskIndex
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.process import FollowerProcess, history_process, state_process
 from holdfast.storage.recovery import Recovered, recover
@@ -42,13 +43,28 @@ class DiskStorage:
             log.warning("recovery", extra={"found": loss})
         broker = self.broker
         broker.now_ms = now_ms
-        count = restore_retained(broker, recovered.store, now_ms) if in_memory else 0
+        count = restore_retained(broker, recovered.store, now_ms) if in_memory else self.use_disk(recovered)
         sessions = restore_sessions(broker, recovered.store, now_ms)
         broker.offset = recovered.journal.next_offset - 1
         broker.retained.known_since = broker.offset
         details = {"retained": count, "sessions": sessions, "replayed": recovered.replayed, "offset": broker.offset}
         log.info("recovered", extra=details)
         return recovered
+
+    def use_disk(self, recovered: Recovered) -> int:
+        """Leave the retained messages on disk, for the core to read them there."""
+        index = DiskIndex(recovered.store.retained)
+        statistics = recovered.store.retained.statistics()
+        retained = self.broker.retained
+        retained.index = index
+        retained.in_memory = False
+        for message in recovered.store.retained.expiring():
+            retained.expiry.add(message)
+        retained.count = statistics.count
+        retained.size = statistics.size
+        retained.version = statistics.version
+        self.on_applied = index.view.on_applied
+        return statistics.count
 
     def start(self, history: bool, flush_interval_s: float, retention_s: int, retention_bytes: int) -> None:
         assert self.recovered is not None

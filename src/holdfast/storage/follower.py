@@ -52,7 +52,8 @@ class Follower:
 
 def run(follower: Follower) -> int:
     """Follow until the life line ends. Problems are reported, and tried again for as long as they last."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the broker says when to stop
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the broker says when to stop
     os.umask(0o077)
     with suppress(OSError):
         os.nice(5)  # whoever waits for the broker comes first

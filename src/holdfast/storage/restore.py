@@ -22,7 +22,7 @@ def restore_retained(broker: Broker, store: StateStore, now_ms: int) -> int:
     for messages in store.retained.all():
         for message in messages:
             if not message.expired(now_ms):
-                retained.put(message)
+                retained.put(message, message.topic.split(b"/"))
     retained.sets = 0
     retained.version = store.retained.statistics().version
     return retained.count

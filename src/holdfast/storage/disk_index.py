@@ -1,0 +1,92 @@
+"""The retained messages of a broker that keeps them on disk only: an index for the core over LMDB.
+
+What the state follower has not applied yet is held in memory in front of the disk, so the core sees its own changes at
+once.
+"""
+
+from holdfast.broker.message import Message
+from holdfast.broker.ports import TopicCursor, TopicIndex
+from holdfast.state.formats import topic_key
+from holdfast.state.retained import Retained
+from holdfast.state.view import RetainedView, Snapshot
+
+# Messages a cursor reads from disk at once. Memory for a snapshot is bounded by this, whatever its size.
+STRETCH = 256
+
+
+class DiskIndex(TopicIndex):
+    def __init__(self, disk: Retained) -> None:
+        super().__init__()
+        self.view = RetainedView(disk)
+        self.changes = 0
+
+    def get(self, topic: bytes) -> Message | None:
+        return self.view.get(topic)
+
+    def put(self, message: Message, levels: list[bytes]) -> Message | None:
+        old = self.view.get(message.topic)
+        self.view.set(message)
+        self.changes += 1
+        return old
+
+    def remove(self, topic: bytes, offset: int) -> Message | None:
+        old = self.view.get(topic)
+        if old is not None:
+            self.view.clear(topic, offset)
+            self.changes += 1
+        return old
+
+    def cursor(self, topic_filter: bytes, version: int) -> TopicCursor:
+        return DiskCursor(self, self.view.snapshot(topic_filter, version))
+
+    def everything(self) -> TopicCursor:
+        return self.cursor(b"#", 1 << 62)
+
+    def release(self, cursor: TopicCursor) -> None:
+        """Nothing is held for a cursor here."""
+
+
+class DiskCursor(TopicCursor):
+    """Messages come first from memory, in the order they were set, then from disk in the order of their keys."""
+
+    def __init__(self, index: DiskIndex, snapshot: Snapshot) -> None:
+        super().__init__()
+        self.index = index
+        self.snapshot = snapshot
+        self.stretch: list[Message] = []
+        self.changes = index.changes
+        self.from_memory = bool(snapshot.waiting)
+        self.last_key = b""
+
+    def next(self, visits: int) -> Message | None:
+        while True:
+            while self.stretch:
+                message = self.stretch.pop()
+                self.last_key = b"" if self.from_memory else topic_key(message.topic)
+                if self.is_current(message):
+                    return message
+            if self.snapshot.ended:
+                self.ended = True
+                return None
+            self.from_memory = bool(self.snapshot.waiting)
+            self.changes = self.index.changes
+            self.stretch = self.index.view.next(self.snapshot, min(STRETCH, max(1, visits)), visits)
+            self.stretch.reverse()
+            if not self.stretch and not self.snapshot.ended:
+                return None
+
+    def is_current(self, message: Message) -> bool:
+        """Whether a message read a moment ago has not been replaced or deleted since."""
+        if self.index.changes == self.changes:
+            return True
+        stored = self.index.get(message.topic)
+        return stored is not None and stored.offset == message.offset
+
+    def passed(self, topic_levels: list[bytes]) -> bool:
+        topic = b"/".join(topic_levels)
+        if topic in self.snapshot.sent:
+            waiting = self.snapshot.waiting + (self.stretch if self.from_memory else [])
+            return all(message.topic != topic for message in waiting)
+        if self.ended:
+            return True
+        return not self.from_memory and topic_key(topic) <= self.last_key
