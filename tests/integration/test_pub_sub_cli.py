@@ -13,6 +13,7 @@ import pytest
 from typer.main import get_command
 
 from broker_process import serve_environment, start_mosquitto
+from certificates import Authority
 from holdfast.cli.main import build_app, main
 
 COMMAND = [sys.executable, "-m", "holdfast"]
@@ -250,6 +251,57 @@ def test_websocket_carries_both_ways(request, unique, kind, call):
     big = b"x" * 40_000
     assert call("pub", "-L", url, "-t", unique.topic(), "-s", "-r", "-q", 2, stdin=big).returncode == 0
     assert call("sub", "-L", url, "-t", unique.topic(), "-C", 1, "-q", 2, "-N").stdout == big
+
+
+@pytest.mark.parametrize("transport", ["tls", "wss"])
+def test_tls_carries_both_ways(everywhere, unique, call, transport):
+    words = ["-L", everywhere.url(transport), "--cafile", everywhere.ca, "-t", unique.topic(), "-q", 1]
+    assert call("pub", *words, "-m", "secret", "-r").returncode == 0
+    assert call("sub", *words, "-C", 1).stdout == b"secret\n"
+
+
+def test_tls_by_port_and_cafile_alone(everywhere, unique, call):
+    words = ["-h", "localhost", "-p", everywhere.port("tls"), "--cafile", everywhere.ca, "-t", unique.topic()]
+    assert call("pub", *words, "-m", "secret").returncode == 0
+
+
+def test_unknown_certificate_is_one_clear_line_and_insecure_does_not_help(everywhere, call):
+    words = ["-h", "localhost", "-p", everywhere.port("tls"), "--tls-use-os-certs", "-t", "a", "-m", "x"]
+    for extra in ([], ["--insecure"]):
+        done = call("pub", *words, *extra)
+        assert done.returncode == 1
+        assert "its certificate is not trusted" in done.stderr.decode()
+
+
+def test_insecure_accepts_another_name(everywhere, unique, call):
+    words = ["-h", "127.1", "-p", everywhere.port("tls"), "--cafile", everywhere.ca, "-t", unique.topic()]
+    done = call("pub", *words, "-m", "x")
+    assert done.returncode == 1
+    assert "its certificate is not trusted" in done.stderr.decode()
+    assert call("pub", *words, "-m", "x", "--insecure").returncode == 0
+
+
+def test_own_certificate_opens_a_broker_that_asks_for_one(start_broker, tmp_path, unique, call):
+    authority = Authority(tmp_path / "certificates")
+    server_cert, server_key = authority.issue("localhost", "server")
+    cert, key = authority.issue("client", "client")
+    running = start_broker(
+        listen=["tls://127.0.0.1:0"],
+        tls__cert=server_cert,
+        tls__key=server_key,
+        tls__ca=authority.ca,
+        tls__require_client_certificate=True,
+    )
+    words = ["-h", "localhost", "-p", running.ports["tls"], "--cafile", authority.ca, "-t", unique.topic(), "-m", "x"]
+    assert call("pub", *words, "-q", 1).returncode == 1
+    done = call("pub", *words, "-q", 1, "--cert", cert, "--key", key)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_plain_text_to_a_tls_port_is_one_clear_line(everywhere, call):
+    done = call("pub", "-h", "localhost", "-p", everywhere.port("tls"), "-t", "a", "-m", "x")
+    assert done.returncode == 1
+    assert "is it MQTT?" in done.stderr.decode()
 
 
 def test_websocket_on_a_wrong_path_is_one_clear_line(broker, call):
