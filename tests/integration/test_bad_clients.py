@@ -115,13 +115,13 @@ def test_bad_input_is_answered_with_its_reason_and_one_line(
     steady.connect("steady")
     before = broker.output
     five, four = broker.client(5), broker.client(4)
-    five.connect("bad")
+    five.connect("culprit")
     five.send(packet)
     five.expect_disconnect(reason)
     steady.ping()
+    broker.wait_output("culprit")
     lines = broker.output.removeprefix(before).splitlines()
     assert len(lines) == 1, lines
-    assert "bad" in lines[0]
     if reason == MALFORMED:
         four.connect("bad4")
         four.send(packet)
@@ -166,11 +166,10 @@ def test_many_connections_that_come_and_go_leave_nothing_behind(start_broker: St
             with WireClient(broker.port) as client:
                 client.connect(f"churn{number % 7}", keep_alive=1)
                 client.subscribe("churn/a", "churn/b")
+        time.sleep(2)  # timers of connections that are gone run out
 
-    churn(1500)  # until allocator and timers have reached their level
+    churn(1500)
     before = broker.memory()
     churn(1500)
-    time.sleep(2)  # timers of connections that are gone run out
-    churn(100)
     grown = broker.memory() - before
-    assert grown < 3 * MIB, f"1600 connections left {grown / MIB:.1f} MiB"
+    assert grown < 2 * MIB, f"1500 connections left {grown / MIB:.1f} MiB"
