@@ -178,22 +178,38 @@ class Index(TopicIndex):
 class Cursor(TopicCursor):
     """A position in the walk over all topics that match a filter, in memory of the order of the tree's depth.
 
-    Frames: for each node whose slots are being walked, the next slot, and the number of levels matched so far, or -1
-    where a `#` takes everything below.
+    A frame is a node whose slots are being walked, the next slot, and the number of levels matched so far, or -1 where
+    a `#` takes everything below. The innermost frame is in `node`, `position` and `depth`; the lists hold the others.
     """
 
     def __init__(self, index: Index, levels: list[bytes]) -> None:
         super().__init__()
         self.levels = levels
+        self.node: Node | None = None
+        self.position = 0
+        self.depth = 0
         self.nodes: list[Node] = []
         self.positions: list[int] = []
         self.depths: list[int] = []
         self.first = self.enter(index.root_of(levels[0]), 0)
 
     def push(self, node: Node, depth: int) -> None:
-        self.nodes.append(node)
-        self.positions.append(0)
-        self.depths.append(depth)
+        outer = self.node
+        if outer is not None:
+            self.nodes.append(outer)
+            self.positions.append(self.position)
+            self.depths.append(self.depth)
+        self.node = node
+        self.position = 0
+        self.depth = depth
+
+    def pop(self) -> None:
+        if self.nodes:
+            self.node = self.nodes.pop()
+            self.position = self.positions.pop()
+            self.depth = self.depths.pop()
+        else:
+            self.node = None
 
     def enter(self, entry: Entry, depth: int) -> Message | None:
         """Follow the filter from an entry that matches its first `depth` levels."""
@@ -223,30 +239,27 @@ class Cursor(TopicCursor):
             self.first = None
             return first
         while visits > 0:
-            if not self.nodes:
+            node = self.node
+            if node is None:
                 self.ended = True
                 return None
             visits -= 1
-            node = self.nodes[-1]
-            position = self.positions[-1]
+            position = self.position
             if position >= len(node.slots):
-                self.nodes.pop()
-                self.positions.pop()
-                self.depths.pop()
+                self.pop()
                 continue
-            self.positions[-1] = position + 1
+            self.position = position + 1
             entry = node.slots[position]
             if entry is None:
                 continue
-            depth = self.depths[-1]
-            if depth < 0:
+            if self.depth < 0:
                 if isinstance(entry, Message):
                     return entry
                 assert isinstance(entry, Node)
                 self.push(entry, -1)
                 found = entry.value
             else:
-                found = self.enter(entry, depth + 1)
+                found = self.enter(entry, self.depth + 1)
             if found is not None:
                 return found
         return None
@@ -255,32 +268,53 @@ class Cursor(TopicCursor):
         if self.first is not None and self.first.topic.split(b"/") == topic_levels:
             return False
         level = 0
-        for frame in range(len(self.nodes)):
-            node = self.nodes[frame]
-            depth = self.depths[frame]
+        outer_depth = 0
+        for frame in range(self.frame_count()):
+            depth = self.depth_of(frame)
             if depth >= 0:
                 level = depth
-            elif frame == 0 or self.depths[frame - 1] >= 0:
+            elif frame == 0 or outer_depth >= 0:
                 level = len(self.levels) - 1
             else:
                 level += 1
+            outer_depth = depth
             if level >= len(topic_levels):
                 return True  # the topic ends at this node, whose own value came before its slots
-            entry = node.children.get(topic_levels[level])
+            entry = self.node_of(frame).children.get(topic_levels[level])
             if entry is None:
                 return True
-            current = self.positions[frame] - 1
+            current = self.position_of(frame) - 1
             if entry.slot != current:
                 return entry.slot < current
         return True
 
+    def frame_count(self) -> int:
+        return len(self.nodes) + (1 if self.node is not None else 0)
+
+    def node_of(self, frame: int) -> Node:
+        if frame < len(self.nodes):
+            return self.nodes[frame]
+        assert self.node is not None
+        return self.node
+
+    def position_of(self, frame: int) -> int:
+        return self.positions[frame] if frame < len(self.nodes) else self.position
+
+    def depth_of(self, frame: int) -> int:
+        return self.depths[frame] if frame < len(self.nodes) else self.depth
+
     def on_squeeze(self, node: Node) -> None:
         """The holes of `node` are about to go: keep pointing at the same entry."""
+        if self.node is node:
+            self.position = entries_before(node, self.position)
         for frame in range(len(self.nodes)):
             if self.nodes[frame] is node:
-                position = self.positions[frame]
-                live = 0
-                for i in range(min(position, len(node.slots))):
-                    if node.slots[i] is not None:
-                        live += 1
-                self.positions[frame] = live
+                self.positions[frame] = entries_before(node, self.positions[frame])
+
+
+def entries_before(node: Node, position: int) -> int:
+    count = 0
+    for i in range(min(position, len(node.slots))):
+        if node.slots[i] is not None:
+            count += 1
+    return count

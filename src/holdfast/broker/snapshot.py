@@ -52,9 +52,10 @@ class Snapshot:
         self.ended = False
 
     def wants(self, message: Message, now_ms: int) -> bool:
-        if message.offset > self.version and message.topic_field not in self.missed:
+        offset = message.offset
+        if offset > self.version and (not self.missed or message.topic_field not in self.missed):
             return False
-        if message.offset <= self.since or message.topic_field in self.done:
+        if offset <= self.since or (self.done and message.topic_field in self.done):
             return False
         if self.subscription.no_local and message.publisher.client_id == self.session.client_id:
             return False
@@ -110,8 +111,8 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
         return False
     visits = VISITS_PER_STEP
     while quantum > 0 and visits > 0:
-        if connection.blocked:
-            return False  # on_writable wakes it
+        if connection.blocked or connection.busy:
+            return False  # on_writable or the carrier wakes it
         if connection.outbox_bytes >= OUTBOX_WATER:
             return True
         message = snapshot.held
@@ -129,7 +130,7 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
                 return True
         if not snapshot.wants(message, broker.now_ms):
             continue
-        if not broker.may_receive(session, message.topic_field):
+        if broker.access is not None and not broker.may_receive(session, message.topic_field):
             continue
         if not send_copy(broker, snapshot, connection, message):
             snapshot.held = message
@@ -174,6 +175,8 @@ def finish(broker: "Broker", snapshot: Snapshot, connection: Connection, quantum
         mark_end(broker, snapshot, connection)
     end(broker, snapshot)
     pump(broker, snapshot.session)
+    if connection.carrier is not None:
+        connection.carrier.on_room()
     return False
 
 
