@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, final
 
+from holdfast.broker.carrier import Carrier
 from holdfast.broker.message import Publisher
 from holdfast.broker.ports import Peer
 from holdfast.protocol.mqtt.connection import WAITING
@@ -28,6 +29,8 @@ class Connection:
         self.version = 4
         self.is_v5 = False
         self.session: Session | None = None
+        self.carrier: Carrier | None = None  # for a client that is not sent MQTT packets
+        self.busy = False  # its carrier takes no snapshot messages now; it wakes the snapshots when it does
         self.publisher = NO_ONE
         self.client_id = ""
         self.username = ""

@@ -28,7 +28,7 @@ from holdfast.broker.session import Session
 from holdfast.broker.settings import Settings
 from holdfast.broker.snapshot import Snapshot
 from holdfast.broker.subscription import SubscriptionTree
-from holdfast.broker.timers import CONNECT_TIMEOUT, KEEP_ALIVE, SESSION_EXPIRY, Timer, Timers
+from holdfast.broker.timers import CARRIER, CONNECT_TIMEOUT, KEEP_ALIVE, SESSION_EXPIRY, Timer, Timers
 from holdfast.broker.topics import check_topic
 from holdfast.errors import ProtocolError, UnsupportedProtocol
 from holdfast.protocol.mqtt.connection import AUTHENTICATING, CLOSED, CONNECTED, WAITING
@@ -119,6 +119,8 @@ class Broker:
             pump(self, session)
             for snapshot in session.snapshots:
                 self.wake(snapshot)
+            if connection.carrier is not None:
+                connection.carrier.on_room()
 
     def on_authenticated(self, ticket: int, reason: int, username: str, now_ms: int) -> None:
         self.now_ms = now_ms
@@ -342,6 +344,10 @@ class Broker:
                     disconnect(self, connection, KEEP_ALIVE_TIMEOUT, "keep alive timeout")
                 else:
                     self.timers.add(due_ms, timer)
+        elif timer.kind == CARRIER:
+            assert connection is not None
+            if connection.state == CONNECTED and connection.carrier is not None:
+                connection.carrier.on_due()
         elif timer.kind == CONNECT_TIMEOUT:
             assert connection is not None
             if connection.state == WAITING or connection.state == AUTHENTICATING:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.message import Message
-from holdfast.broker.outbound import U16, write, write_publish
+from holdfast.broker.outbound import PUBREL, U16, write, write_publish, write_pubrel
 from holdfast.broker.route import Route
 from holdfast.broker.session import AWAITING_ACK, AWAITING_COMPLETE, CROWDED_BYTES, CROWDED_QUEUE, Delivery, Session
 from holdfast.broker.subscription import SharedGroup
@@ -13,7 +13,6 @@ from holdfast.protocol.mqtt.reasons import PACKET_ID_NOT_FOUND
 if TYPE_CHECKING:
     from holdfast.broker.core import Broker
 
-PUBREL: Final = b"\x62\x02"
 PUBREL_NOT_FOUND: Final = b"\x62\x03"
 REASON_NOT_FOUND: Final = bytes((PACKET_ID_NOT_FOUND,))
 
@@ -219,7 +218,7 @@ def on_pubrec(broker: "Broker", session: Session, connection: Connection, packet
     delivery.stage = AWAITING_COMPLETE
     if broker.log is not None and broker.log.on_releasing(broker, session, delivery, packet_id):
         broker.log.guard(connection)
-    write(connection, PUBREL + U16[packet_id])
+    write_pubrel(connection, packet_id)
     broker.touch(connection)
 
 
@@ -251,7 +250,7 @@ def resend_more(broker: "Broker", session: Session) -> None:
         if delivery is None:
             continue  # the client has acknowledged it out of turn
         if delivery.stage == AWAITING_COMPLETE:
-            write(connection, PUBREL + U16[packet_id])
+            write_pubrel(connection, packet_id)
             broker.touch(connection)
             continue
         if write_publish(

@@ -62,6 +62,9 @@ def on_auth(broker: "Broker", connection: Connection, packet: Auth) -> None:
 
 def on_authenticated(broker: "Broker", connection: Connection, reason: int, username: str) -> None:
     """The answer of the authenticator. Nothing the client sent behind CONNECT has been looked at yet."""
+    if connection.carrier is not None:
+        connection.carrier.on_authenticated(reason, username)
+        return
     packet = connection.connect
     connection.connect = None
     assert packet is not None

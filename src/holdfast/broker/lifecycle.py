@@ -40,7 +40,9 @@ def disconnect(broker: "Broker", connection: Connection, reason: int, text: str)
     """End a connection from this side; MQTT 5 clients are told why, once they have been accepted [5: MQTT-3.14.0-1]."""
     if connection.state == CLOSED:
         return
-    if connection.state == CONNECTED and connection.is_v5:
+    if connection.carrier is not None and connection.state == CONNECTED:
+        connection.carrier.goodbye(reason)
+    elif connection.state == CONNECTED and connection.is_v5:
         write(connection, disconnect_packet(connection, reason, text))
         broker.touch(connection)
     close(broker, connection, text)
@@ -70,6 +72,8 @@ def close(broker: "Broker", connection: Connection, text: str) -> None:
         connection.closing = True
         broker.effects.closing.append(connection)
     broker.forget_ticket(connection)
+    if connection.carrier is not None:
+        connection.carrier.on_closed()
     session = connection.session
     if was_connected and session is not None and session.connection is connection:
         broker.counters.connected_now -= 1

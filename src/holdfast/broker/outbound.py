@@ -14,7 +14,7 @@ from holdfast.protocol.mqtt.properties import MESSAGE_EXPIRY, SUBSCRIPTION_ID, T
 from holdfast.protocol.wire import encode_varint
 
 U16: Final[list[bytes]] = [i.to_bytes(2, "big") for i in range(65536)]
-
+PUBREL: Final = b"\x62\x02"
 
 HEAD_TABLE_LENGTHS: Final = 1024
 # The first bytes of a PUBLISH, by its flags and remaining length.
@@ -53,6 +53,8 @@ def write_publish(
         remaining += 2
     outbox = connection.outbox
     if not connection.is_v5:
+        if connection.carrier is not None:
+            return connection.carrier.publish(message, qos, retain, dup, packet_id)
         head = publish_head(flags, remaining)
         if len(head) + remaining > connection.max_packet_size:
             return False
@@ -127,6 +129,13 @@ def meta_properties(message: Message) -> bytes:
         + user_property(b"hf-stored-at", stored_at.encode())
         + user_property(b"hf-publisher", message.publisher.client_id.encode())
     )
+
+
+def write_pubrel(connection: Connection, packet_id: int) -> None:
+    if connection.carrier is not None:
+        connection.carrier.release(packet_id)
+    else:
+        write(connection, PUBREL + U16[packet_id])
 
 
 def write(connection: Connection, data: bytes) -> None:

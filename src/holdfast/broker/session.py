@@ -9,6 +9,7 @@ from holdfast.protocol.mqtt.packets import Will
 
 if TYPE_CHECKING:
     from holdfast.broker.connection import Connection
+    from holdfast.broker.sn.ids import SensorState
     from holdfast.broker.snapshot import Snapshot
 
 FOREVER: Final = 0xFFFFFFFF
@@ -83,6 +84,7 @@ class Session:
         self.will: PendingWill | None = None
         self.snapshots: list[Snapshot] = []
         self.snapshot_turn = False
+        self.sensor: SensorState | None = None  # what MQTT-SN keeps beside the session
         self.progress_ms = now_ms  # when the client last acknowledged something
 
     def has_room(self) -> bool:

@@ -10,6 +10,7 @@ CONNECT_TIMEOUT: Final = 0
 KEEP_ALIVE: Final = 1
 SESSION_EXPIRY: Final = 2
 WILL: Final = 3
+CARRIER: Final = 4
 
 
 @final

@@ -1,0 +1,528 @@
+"""A client of MQTT-SN 2.0. Clauses are those of the draft of August 2026."""
+
+from typing import Final, final
+
+from holdfast.broker.handshake import objection
+from holdfast.broker.lifecycle import close, disconnect
+from holdfast.broker.message import topic_field
+from holdfast.broker.session import Session
+from holdfast.broker.sn.link import (
+    ACTIVE,
+    ASLEEP,
+    AWAKE,
+    CONNECTING,
+    MAX_DATAGRAM,
+    NEEDS_ID,
+    READY,
+    TOO_LARGE,
+    Link,
+    Outgoing,
+)
+from holdfast.broker.sn.publishing import release, take_publish
+from holdfast.broker.sn.welcome import attach, may_have, start, take_session
+from holdfast.broker.subscribing import FIRST_QUANTUM, subscribe, unsubscribe
+from holdfast.broker.topics import SHARE, check_topic
+from holdfast.errors import ProtocolError
+from holdfast.protocol.mqtt.connection import AUTHENTICATING
+from holdfast.protocol.mqtt.packets import V5, SubscriptionRequest
+from holdfast.protocol.mqtt.packets import Connect as MqttConnect
+from holdfast.protocol.mqtt.packets import Will as MqttWill
+from holdfast.protocol.mqtt.reasons import (
+    BAD_AUTHENTICATION_METHOD,
+    NO_SUBSCRIPTION_EXISTED,
+    NORMAL_DISCONNECTION,
+    PACKET_ID_NOT_FOUND,
+    QUOTA_EXCEEDED,
+    RECEIVE_MAXIMUM_EXCEEDED,
+    RETAIN_NOT_SUPPORTED,
+    SERVER_BUSY,
+    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+    SUCCESS,
+    UNSPECIFIED_ERROR,
+)
+from holdfast.protocol.sn import v2_types as v2
+from holdfast.protocol.sn.frame import framed_size
+from holdfast.protocol.sn.packets import (
+    NAME,
+    NONE,
+    NORMAL,
+    PREDEFINED,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    UNSUBACK,
+    Ack,
+    Auth,
+    ConnAck,
+    Connect,
+    Disconnect,
+    PingRequest,
+    PingResponse,
+    Publish,
+    RegAck,
+    Register,
+    SleepRequest,
+    SleepResponse,
+    SubAck,
+    Subscribe,
+    Unsubscribe,
+    Will,
+)
+from holdfast.protocol.sn.v2_decode import decode
+from holdfast.protocol.sn.v2_encode import encode, encode_publish
+from holdfast.protocol.wire import Reader
+
+BASIC: Final = "MQTT-BASIC"
+NO_ID: Final = 0
+MAX_RETRY_MS: Final = 60_000
+
+
+def refusal_of(packet_id: int, reason: int) -> bytes:
+    return encode(ConnAck(reason if v2.is_allowed(v2.CONNACK, reason) else UNSPECIFIED_ERROR, packet_id))
+
+
+def publish_reason(reason: int) -> int:
+    """As PUBACK or PUBREC can carry it [3.6.3.3-1]."""
+    if reason == QUOTA_EXCEEDED:
+        return v2.CONGESTION
+    return reason if v2.is_allowed(v2.PUBACK, reason) else UNSPECIFIED_ERROR
+
+
+@final
+class Link2(Link):
+    protocol = "SN2.0"
+
+    def begin(self, packet: Connect, data: bytes) -> None:
+        self.connect = packet
+        self.connect_packet = data
+        self.username: str | None = None
+        self.password: bytes | None = None
+        self.ping_id = 0
+        self.open_publish = 0  # the QoS 2 publish between PUBREC and PUBREL
+        self.last_publish = 0
+        limit = packet.max_packet_size
+        self.max_packet_size = MAX_DATAGRAM if limit == 0 else min(limit, MAX_DATAGRAM)
+        self.authenticate()
+
+    # The handshake.
+
+    def authenticate(self) -> None:
+        connect = self.connect
+        method = connect.auth_method
+        if method is not None:
+            if method != BASIC:  # [4.11.1-1]
+                self.refuse(BAD_AUTHENTICATION_METHOD)
+                return
+            try:
+                self.take_credentials(connect.auth_data)
+            except ProtocolError as error:
+                self.refuse(error.reason)
+                return
+        broker = self.broker
+        try:
+            packet = MqttConnect(
+                connect.client_id,
+                V5,
+                connect.clean_start,
+                connect.keep_alive_s,
+                self.provisional_will(),
+                self.username,
+                self.password,
+            )
+            reason = objection(broker, packet)
+        except ProtocolError as error:
+            reason = error.reason
+        if reason == SERVER_BUSY:
+            reason = v2.CONGESTION
+        if reason != SUCCESS:
+            self.refuse(reason)
+        elif broker.authenticator is not None:
+            self.gateway.pend(self)
+            self.connection.state = AUTHENTICATING
+            broker.begin_authentication(self.connection, packet)
+        else:
+            self.welcome(self.username or "")
+
+    def take_credentials(self, data: bytes) -> None:
+        reader = Reader(data)
+        self.username = reader.text()
+        self.password = reader.binary()
+        reader.finish("authentication data")
+
+    def provisional_will(self) -> MqttWill | None:
+        """The will, as far as it is known before the session is: a session alias means nothing yet."""
+        will = self.connect.will
+        if will is None or will.topic_type == NORMAL:
+            return None
+        return self.resolve_will(will, None)
+
+    def resolve_will(self, will: Will, session: Session | None) -> MqttWill:
+        """With the name in place of the alias."""
+        topic = will.topic
+        if will.topic_type == PREDEFINED:
+            topic = self.gateway.predefined.by_id.get(will.topic_id, b"")[2:]
+        elif will.topic_type == NORMAL:
+            state = session.sensor if session is not None else None
+            topic = state.by_id.get(will.topic_id, b"")[2:] if state is not None else b""
+        if not topic:
+            raise ProtocolError(f"topic alias {will.topic_id} of the will is not known")
+        return MqttWill(topic, will.payload, will.qos, will.retain, None)
+
+    def on_authenticated(self, reason: int, username: str) -> None:
+        if reason != SUCCESS:
+            self.refuse(reason)
+        else:
+            self.welcome(username)
+
+    def welcome(self, username: str) -> None:
+        broker = self.broker
+        connect = self.connect
+        client_id = connect.client_id or broker.new_client_id()  # [4.1.2-1, 4.1.2-2]
+        packet = MqttConnect(client_id, V5, connect.clean_start, connect.keep_alive_s)
+        try:
+            if connect.will is not None:
+                known = None if connect.clean_start else broker.sessions.get(client_id)
+                packet.will = self.resolve_will(connect.will, known)
+                check_topic(packet.will.topic, broker.settings.max_topic_levels)
+            reason = may_have(self, packet, username)
+        except ProtocolError as error:
+            reason = error.reason
+        if reason != SUCCESS:
+            self.refuse(reason)
+            return
+        session, present = take_session(self, client_id, username, connect.clean_start, True)
+        asked_s = connect.expiry_s if connect.expiry_s != NONE else 0
+        # What the client cannot be told must stay as it asked for it [3.1.2.7-1, 3.1.2.7-2].
+        expiry_s = broker.cap_session_expiry(asked_s) if connect.takes_suggestions else asked_s
+        keep_alive_s = connect.keep_alive_s
+        most_s = broker.settings.keep_alive_max
+        if connect.takes_suggestions and 0 < most_s < keep_alive_s:
+            keep_alive_s = most_s
+        attach(self, session, username, expiry_s, packet)
+        self.keep_alive_ms = keep_alive_s * 1500  # [3.1.6-2]
+        if broker.log is not None:
+            broker.log.on_attached(broker, session, self.connection)
+        answer = ConnAck(SUCCESS, connect.packet_id, present)
+        if not connect.client_id:
+            answer.client_id = client_id
+        if expiry_s != asked_s:
+            answer.expiry_s = expiry_s
+        if keep_alive_s != connect.keep_alive_s:
+            answer.keep_alive_s = keep_alive_s
+        answer.auth_method = connect.auth_method  # [4.11.1-5]
+        self.connack = encode(answer)
+        self.write(self.connack)
+        start(self)
+
+    def refuse(self, reason: int) -> None:
+        self.broker.counters.connects_refused += 1
+        self.write(refusal_of(self.connect.packet_id, reason))
+        close(self.broker, self.connection, f"connect refused with reason 0x{reason:02X}")
+
+    # Packets of a connected client.
+
+    def receive(self, data: bytes) -> None:
+        if self.state == CONNECTING:
+            return  # [3.1.19-7]
+        packet = decode(data)
+        self.connection.last_seen_ms = self.broker.now_ms
+        self.heard = True
+        if isinstance(packet, Ack):
+            self.on_ack(packet)
+        elif isinstance(packet, RegAck):
+            if packet.topic_id != NONE:  # [3.5.4-1]
+                raise ProtocolError("REGACK of a client carries a topic alias, expected none")
+            self.on_regack(packet.packet_id, packet.reason < 0x80)
+        elif isinstance(packet, Disconnect):
+            self.on_disconnect(packet)
+        elif isinstance(packet, PingRequest):
+            self.on_ping(packet)
+        elif self.state != ACTIVE:
+            self.receive_asleep(packet, data)
+        elif isinstance(packet, Publish):
+            self.on_publish(packet)
+        else:
+            self.on_request(packet, data)
+
+    def receive_asleep(self, packet: object, data: bytes) -> None:
+        """A client that sleeps asks for nothing but to be woken, to go on sleeping or to leave [4.14-2, 4.14-3]."""
+        if isinstance(packet, SleepRequest) and self.state == ASLEEP:
+            if not self.repeat_answer(data):
+                self.on_sleep(packet, data)
+        elif isinstance(packet, Publish) and packet.qos > 0 and packet.packet_id == self.last_publish:
+            return  # a late copy
+        elif not self.repeat_answer(data):
+            raise ProtocolError("the client is asleep, expected PINGREQ, CONNECT, DISCONNECT or SLEEPREQ")
+
+    def on_request(self, packet: object, data: bytes) -> None:
+        """What is answered once and, when it comes again, answered the same again without being done again."""
+        if self.repeat_answer(data):
+            return
+        if self.open_publish:
+            raise self.second_request()
+        if isinstance(packet, Subscribe):
+            self.on_subscribe(packet, data)
+        elif isinstance(packet, Unsubscribe):
+            self.on_unsubscribe(packet, data)
+        elif isinstance(packet, Register):
+            self.on_register(packet, data)
+        elif isinstance(packet, SleepRequest):
+            self.on_sleep(packet, data)
+        elif isinstance(packet, Auth):
+            self.on_auth(packet)
+        else:
+            raise ProtocolError(f"a client that is connected may not send {type(packet).__name__}")
+
+    def second_request(self) -> ProtocolError:  # [4.9-1]
+        return ProtocolError(
+            f"a request came before packet {self.open_publish} was released, expected one at a time",
+            RECEIVE_MAXIMUM_EXCEEDED,
+        )
+
+    def fail(self, error: ProtocolError) -> None:
+        """[4.12.1-2]"""
+        broker = self.broker
+        broker.counters.protocol_errors += 1
+        broker.effects.notes.append((self.connection, f"protocol error: {error}"))
+        disconnect(broker, self.connection, error.reason, str(error))
+
+    def on_publish(self, packet: Publish) -> None:
+        session = self.session
+        assert session is not None
+        qos = packet.qos
+        if qos > 0:
+            if self.open_publish not in (0, packet.packet_id):
+                raise self.second_request()
+            self.last_publish = packet.packet_id
+        if packet.topic_type == NAME:
+            field = topic_field(packet.topic)
+        elif packet.topic_type == PREDEFINED:
+            field = self.gateway.predefined.by_id.get(packet.topic_id, b"")
+            if not field:  # [4.7.2.1-2]
+                raise ProtocolError(f"predefined topic alias {packet.topic_id} is not known")
+        else:
+            field = self.sensor_state().by_id.get(packet.topic_id, b"")
+            if not field:
+                self.acknowledge(packet, v2.UNKNOWN_TOPIC_ALIAS)
+                return
+        if packet.retain and not self.broker.settings.retain_available:
+            raise ProtocolError("RETAIN is set, but retained messages are off", RETAIN_NOT_SUPPORTED)
+        if not self.in_rate():
+            self.acknowledge(packet, v2.CONGESTION)
+            return
+        reason = take_publish(
+            self.broker, self.connection, session, field, packet.payload, qos, packet.retain, packet.packet_id
+        )
+        if qos == 2 and reason < 0x80:
+            self.open_publish = packet.packet_id
+        self.acknowledge(packet, publish_reason(reason))
+
+    def acknowledge(self, packet: Publish, reason: int) -> None:
+        """[3.6.2.7-1] What is wrong at QoS 0 cannot be said."""
+        if packet.qos == 0:
+            return
+        self.write(encode(Ack(PUBACK if packet.qos == 1 else PUBREC, packet.packet_id, reason)))
+        if self.broker.log is not None:
+            self.broker.log.guard(self.connection)
+
+    def on_ack(self, packet: Ack) -> None:
+        session = self.session
+        assert session is not None
+        packet_id = packet.packet_id
+        if packet.kind == PUBREL:
+            if self.open_publish == packet_id:
+                self.open_publish = 0
+            known = release(self.broker, self.connection, session, packet_id)
+            self.write(encode(Ack(PUBCOMP, packet_id, SUCCESS if known else PACKET_ID_NOT_FOUND)))
+        elif packet.reason == v2.UNKNOWN_TOPIC_ALIAS and packet.kind in (PUBACK, PUBREC):
+            current = self.current
+            self.on_unknown_id(current.topic_id if current is not None else NO_ID, packet_id)
+        elif packet.kind == PUBACK:
+            self.on_puback(packet_id)
+        elif packet.kind == PUBREC:
+            self.on_pubrec(packet_id, packet.reason)
+        elif packet.kind == PUBCOMP:
+            self.on_pubcomp(packet_id)
+
+    def on_register(self, packet: Register, data: bytes) -> None:
+        if packet.topic_id != NONE:  # [3.4-1]
+            raise ProtocolError("REGISTER of a client carries a topic alias, expected none")
+        check_topic(packet.topic, self.broker.settings.max_topic_levels)
+        field = topic_field(packet.topic)
+        predefined = self.gateway.predefined.by_field.get(field)
+        if predefined is not None:  # [4.7.2.2-5]
+            self.answer(data, encode(RegAck(predefined, packet.packet_id, v2.TOPIC_ALIAS_EXISTS, PREDEFINED)))
+            return
+        state = self.sensor_state()
+        topic_id = state.by_field.get(field, NO_ID)
+        reason = v2.TOPIC_ALIAS_EXISTS
+        if topic_id == NO_ID:
+            reason = SUCCESS
+            settings = self.gateway.settings
+            topic_id = state.add(field, settings.max_topics, settings.max_topic_bytes)
+        if topic_id == NO_ID:
+            self.answer(data, encode(RegAck(NONE, packet.packet_id, QUOTA_EXCEEDED)))
+        else:
+            self.answer(data, encode(RegAck(topic_id, packet.packet_id, reason)))
+
+    def on_subscribe(self, packet: Subscribe, data: bytes) -> None:
+        session = self.session
+        assert session is not None
+        packet_id = packet.packet_id
+        topic_filter = self.filter_of(packet.topic_type, packet.topic_id, packet.topic)
+        if not topic_filter:
+            self.answer(data, encode(SubAck(packet_id, PREDEFINED, NONE, v2.UNKNOWN_TOPIC_ALIAS)))
+            return
+        if topic_filter.startswith(SHARE):
+            self.answer(data, encode(SubAck(packet_id, PREDEFINED, NONE, SHARED_SUBSCRIPTIONS_NOT_SUPPORTED)))
+            return
+        begun = self.gateway.begun
+        begun.clear()
+        request = SubscriptionRequest(
+            topic_filter, packet.qos, packet.no_local, packet.retain_as_published, packet.retain_handling
+        )
+        reason = subscribe(self.broker, session, request, 0, -1, begun)
+        alias = NONE
+        alias_type = PREDEFINED
+        if reason < 0x80:
+            if packet.topic_type == NORMAL:
+                alias, alias_type = packet.topic_id, NORMAL
+            elif packet.topic_type == NAME and b"+" not in topic_filter and b"#" not in topic_filter:
+                alias, alias_type = self.alias_for(topic_field(topic_filter))  # [4.7.2.2-2]
+        self.answer(data, encode(SubAck(packet_id, alias_type, alias, reason)))
+        for snapshot in begun:
+            self.broker.step(snapshot, FIRST_QUANTUM)
+
+    def alias_for(self, field: bytes) -> tuple[int, int]:
+        """The alias of a topic and its type; a predefined one goes before the client's own [4.7.2.2-4]."""
+        predefined = self.gateway.predefined.by_field.get(field)
+        if predefined is not None:
+            return predefined, PREDEFINED
+        state = self.sensor_state()
+        topic_id = state.by_field.get(field, NO_ID)
+        if topic_id == NO_ID:
+            settings = self.gateway.settings
+            topic_id = state.add(field, settings.max_topics, settings.max_topic_bytes)
+        return (topic_id, NORMAL) if topic_id else (NONE, PREDEFINED)
+
+    def filter_of(self, topic_type: int, topic_id: int, topic: bytes) -> bytes:
+        """The filter that is meant; empty when it is a session alias that is not known."""
+        if topic_type == PREDEFINED:
+            field = self.gateway.predefined.by_id.get(topic_id)
+            if field is None:
+                raise ProtocolError(f"predefined topic alias {topic_id} is not known")
+            return field[2:]
+        if topic_type == NORMAL:
+            return self.sensor_state().by_id.get(topic_id, b"")[2:]
+        return topic
+
+    def on_unsubscribe(self, packet: Unsubscribe, data: bytes) -> None:
+        session = self.session
+        assert session is not None
+        topic_filter = self.filter_of(packet.topic_type, packet.topic_id, packet.topic)  # [3.9.6-1]
+        if not topic_filter:
+            reason = v2.UNKNOWN_TOPIC_ALIAS
+        else:
+            reason = SUCCESS if unsubscribe(self.broker, session, topic_filter) else NO_SUBSCRIPTION_EXISTED
+        self.answer(data, encode(Ack(UNSUBACK, packet.packet_id, reason)))
+
+    def on_sleep(self, packet: SleepRequest, data: bytes) -> None:
+        """[3.15.5-2 to 3.15.5-7]"""
+        if not packet.keeps_aliases:
+            self.sensor_state().forget_all()
+        self.answer(data, encode(SleepResponse(packet.packet_id)))
+        self.fall_asleep(packet.duration_s * 1500)  # [4.14.2-1]
+
+    def on_ping(self, packet: PingRequest) -> None:
+        if self.state == ACTIVE:
+            self.write(encode(PingResponse(packet.packet_id, 0)))
+        elif self.state == ASLEEP or (self.state == AWAKE and packet.packet_id == self.ping_id):
+            self.ping_id = packet.packet_id
+            asked = self.connect.awake_messages
+            self.wake_up(asked if asked > 0 else self.gateway.settings.awake_messages)
+        else:
+            raise ProtocolError("PINGREQ came while another is being answered", RECEIVE_MAXIMUM_EXCEEDED)
+
+    def on_disconnect(self, packet: Disconnect) -> None:
+        broker = self.broker
+        session = self.session
+        assert session is not None
+        if packet.expiry_s != NONE:
+            if session.expiry_s == 0 and packet.expiry_s != 0:
+                raise ProtocolError("DISCONNECT turns a session expiry of 0 into another, which it may not")
+            session.expiry_s = broker.cap_session_expiry(packet.expiry_s)
+        reason = packet.reason if packet.reason != NONE else NORMAL_DISCONNECTION
+        if reason == NORMAL_DISCONNECTION and session.will is not None:  # [3.13.7-3]
+            session.will = None
+            if broker.log is not None:
+                broker.log.on_will_cleared(broker, session)
+        close(broker, self.connection, "client disconnected")
+
+    def on_auth(self, packet: Auth) -> None:
+        if self.connect.auth_method is None:  # [4.11.1-7]
+            raise ProtocolError("AUTH came without an authentication method in CONNECT")
+        # The one method there is ends with CONNACK, so there is nothing to go on with [4.11.1.1-2].
+        raise ProtocolError(f"AUTH names the method {packet.method!r}", BAD_AUTHENTICATION_METHOD)
+
+    # Deliveries.
+
+    def prepare(self, out: Outgoing) -> int:
+        """An alias where there is one [4.7.2-1], else the name; an alias made for it where only that fits."""
+        message = out.message
+        field = message.topic_field
+        size = 3 + len(message.payload) + (2 if out.qos > 0 else 0)
+        by_alias = framed_size(size) <= self.max_packet_size
+        predefined = self.gateway.predefined.by_field.get(field)
+        if predefined is not None:
+            out.topic_type = PREDEFINED
+            out.topic_id = predefined
+            return READY if by_alias else TOO_LARGE
+        topic_id = self.sensor_state().by_field.get(field, NO_ID)
+        if topic_id:
+            out.topic_type = NORMAL
+            out.topic_id = topic_id
+            return READY if by_alias else TOO_LARGE
+        if framed_size(size + len(field) - 2) <= self.max_packet_size:
+            out.topic_type = NAME
+            out.topic_id = 0
+            return READY
+        return NEEDS_ID if by_alias and framed_size(3 + len(field)) <= self.max_packet_size else TOO_LARGE
+
+    def publish_packet(self, out: Outgoing, dup: bool) -> bytes:
+        message = out.message
+        topic = message.topic_field[2:] if out.topic_type == NAME else b""
+        return encode_publish(
+            Publish(out.topic_type, out.topic_id, topic, message.payload, out.qos, out.retain, dup, out.packet_id)
+        )
+
+    def register_packet(self, field: bytes, packet_id: int) -> bytes:
+        settings = self.gateway.settings
+        topic_id = self.sensor_state().lend(field, settings.max_topics, settings.max_topic_bytes)
+        return encode(Register(topic_id, packet_id, field[2:])) if topic_id else b""
+
+    def on_registered(self, field: bytes) -> None:
+        """The alias is in the table already, and nothing else can have been sent meanwhile."""
+
+    def release_packet(self, packet_id: int) -> bytes:
+        return encode(Ack(PUBREL, packet_id))
+
+    def unknown_release(self, packet_id: int) -> bytes:
+        return encode(Ack(PUBREL, packet_id, PACKET_ID_NOT_FOUND))
+
+    def ping_response(self, remaining: int) -> bytes:
+        return encode(PingResponse(self.ping_id, remaining))
+
+    def goodbye_packet(self, reason: int) -> bytes:
+        known = reason if v2.is_allowed(v2.DISCONNECT, reason) else UNSPECIFIED_ERROR
+        return encode(Disconnect(NONE, known))
+
+    def retry_delay_ms(self, tries: int) -> int:
+        """Longer from try to try, and not the same for all clients, so that they do not all come at once."""
+        settings = self.gateway.settings
+        jitter = (self.exchange_id * 379 + len(self.client_id) * 131) % (settings.backoff_ms + 1)
+        delay_ms = min((settings.backoff_ms << min(tries, 16)) + jitter, MAX_RETRY_MS)
+        return delay_ms + settings.response_ms if tries == 0 else delay_ms
+
+    def sets_dup(self, qos: int) -> bool:
+        return qos == 2  # [4.3.3-2, 4.3.4-4]
