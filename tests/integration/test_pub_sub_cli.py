@@ -322,9 +322,10 @@ def test_sub_connects_and_subscribes_again_after_a_restart(start_broker, unique,
     listener = subscriber(first.port, "-t", unique.topic(), "-C", 3, "-q", 1)
     first.stop()
     second = start_broker(data=tmp_path / "data", listen=[f"tcp://127.0.0.1:{first.port}"])
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 40
     while listener.process.poll() is None and time.monotonic() < deadline:
         publish(second.port, "-t", unique.topic(), "-m", "after")
+        time.sleep(0.1)
     assert b"after" in listener.end()[1].splitlines()
 
 
@@ -334,9 +335,10 @@ def test_sub_stops_when_its_reader_has_seen_enough(broker, unique, publish):
     listener = subprocess.Popen(
         ["bash", "-c", shell], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=serve_environment()
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 40
     while listener.poll() is None and time.monotonic() < deadline:
         publish(broker.port, "-t", unique.topic("more"), "-m", "y")
+        time.sleep(0.1)
     output, errors = listener.communicate(timeout=15)
     assert (listener.returncode, output, errors) == (0, b"x" * 10, b"")
 
