@@ -16,9 +16,18 @@ TESTED_SHARE = 0.95
 
 
 @pytest.fixture(scope="module")
-def tested(tmp_path_factory: pytest.TempPathFactory) -> set[Key]:
-    """The clauses that some test names, from a collection of its own so that a partial run sees them all."""
-    folder = tmp_path_factory.mktemp("collected")
+def tested(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> set[Key]:
+    """The clauses that some test names: from this run if it holds all tests, else from a collection of its own."""
+    session = request.session
+    files = {file for folder in FOLDERS for file in (ROOT / folder).rglob("test_*.py")}
+    chosen = session.config.option.keyword or session.config.option.markexpr
+    if not chosen and files <= {item.path for item in session.items}:
+        marks = [mark for item in session.items for mark in item.iter_markers("clause")]
+        return {(mark.args[0], clause) for mark in marks for clause in mark.args[1:]}
+    return collect(tmp_path_factory.mktemp("collected"))
+
+
+def collect(folder: Path) -> set[Key]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *FOLDERS],
@@ -27,8 +36,9 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> set[Key]:
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, f"collecting {FOLDERS} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
-    return set(proofs(read_results(Path(folder))))
+    last = "\n".join(done.stdout.splitlines()[-20:])
+    assert done.returncode == 0, f"collecting {FOLDERS} ended with {done.returncode}:\n{last}\n{done.stderr}"
+    return set(proofs(read_results(folder)))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
