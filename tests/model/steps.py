@@ -220,6 +220,11 @@ class Generator:
         self.identifier = 0
         self.topics = chance.sample(TOPICS, chance.choice((3, 6, len(TOPICS))))
         self.lazy = chance.choice((0.0, 0.3, 0.8))
+        # Some runs are about clients with a tiny window that are in the middle of a snapshot most of the time.
+        self.slow = chance.random() < 0.5
+        self.windows = (1, 1, 2) if self.slow else (0, 1, 2, 5)
+        self.filters = ("#", "#", "+/+", "a/#", "+", "$x/#") if self.slow else FILTERS
+        self.least_qos = 1 if self.slow else 0
 
     def steps(self, count: int) -> list[Step]:
         begin: list[Step] = [self.connect(client) for client in CLIENTS]
@@ -246,8 +251,8 @@ class Generator:
             version,
             clean=chance.random() < 0.4,
             expiry_s=chance.choice((0, 5, 3600)),
-            window=chance.choice((0, 1, 2, 5)) if five else 0,
-            lazy=chance.random() < self.lazy,
+            window=chance.choice(self.windows) if five else 0,
+            lazy=self.slow or chance.random() < self.lazy,
             marks=five and chance.random() < 0.5,
             aliases=chance.choice((0, 0, 3)) if five else 0,
             largest=chance.choice((0, 0, 0, 45)) if five else 0,
@@ -264,8 +269,8 @@ class Generator:
         chance = self.chance
         wishes = tuple(
             Wish(
-                chance.choice(SHARED) if chance.random() < 0.08 else chance.choice(FILTERS),
-                chance.randrange(3),
+                chance.choice(SHARED) if chance.random() < 0.08 else chance.choice(self.filters),
+                chance.choice((self.least_qos, 1, 2)),
                 chance.random() < 0.2,
                 chance.random() < 0.3,
                 chance.choice((0, 0, 0, 1, 1, 2)),
@@ -289,7 +294,7 @@ class Generator:
             self.client(),
             chance.choice(self.topics),
             chance.choice((0, 1, 5, 12, 30)),
-            chance.randrange(3),
+            chance.choice((self.least_qos, self.least_qos, 0, 1, 2)),
             chance.random() < 0.75,
             chance.choice((None, None, None, 0, 1, 2, 5)),
             chance.random() < 0.2,
