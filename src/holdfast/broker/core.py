@@ -306,7 +306,8 @@ class Broker:
         if route is not None and route.generation == generation:
             return route
         topic = field[2:]
-        if route is None:
+        known = route is not None
+        if not known:
             decode_text(topic)
             check_topic(topic, self.settings.max_topic_levels)
             if len(self.routes) >= ROUTES_KEPT:
@@ -331,7 +332,10 @@ class Broker:
                 route.persistent = True
         if self.log is not None and not route.reserved:
             route.recorded = self.log.records_history(levels)
-        self.routes[field] = route
+        if route.receivers or route.groups:
+            self.routes[field] = route  # topics without receivers are many, and quickly worked out again
+        elif known:
+            del self.routes[field]
         return route
 
     def on_timer(self, timer: Timer) -> None:

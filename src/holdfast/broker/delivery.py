@@ -81,6 +81,10 @@ def send(
             return
         if session.snapshots:
             broker.before_live(session, message)
+        if session.queue and message.topic_field in session.waiting:
+            # Older messages of this topic wait for the window: it may not overtake them.
+            enqueue(broker, session, Delivery(message, 0, retain, identifiers, group))
+            return
         if connection.outbox_bytes > CROWDED_BYTES:
             broker.congested = True
         if write_publish(connection, message, 0, retain, False, 0, identifiers, broker.now_ms):
@@ -145,8 +149,7 @@ def enqueue(broker: "Broker", session: Session, delivery: Delivery, uncounted: b
         if session.snapshots:
             broker.missed_live(session, delivery.message)
         return
-    session.queue.append(delivery)
-    session.queued_bytes += size
+    session.push(delivery)
     if len(session.queue) > CROWDED_QUEUE:
         broker.congested = True
 
@@ -163,26 +166,43 @@ def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
         and len(session.inflight) < session.window
         and connection.outbox_bytes < connection.outbox_limit
     ):
-        delivery = queue.popleft()
-        session.queued_bytes -= delivery.message.size()
+        delivery = session.pull()
         if delivery.message.expired(broker.now_ms):  # [5: MQTT-3.3.2-5]
             broker.counters.dropped_expired += 1
             if delivery.sequence and broker.log is not None:
                 broker.log.on_done(session, delivery)
             continue
         most -= 1
-        transmit(broker, session, connection, delivery)
+        if delivery.qos > 0:
+            transmit(broker, session, connection, delivery)
+        elif write_publish(
+            connection,
+            delivery.message,
+            0,
+            delivery.retain,
+            False,
+            0,
+            delivery.identifiers,
+            broker.now_ms,
+            delivery.retain and connection.wants_meta,
+        ):
+            broker.count_sent(connection, 0, len(delivery.message.payload))
+        else:
+            broker.counters.dropped_too_large += 1
 
 
 def refill(broker: "Broker", session: Session) -> None:
     """The window has opened. Queue and snapshots take turns, so that neither starves the other."""
     if session.resending:
         resend_more(broker, session)
-    elif session.snapshots:
+    if len(session.inflight) >= session.window:
+        return
+    if session.snapshots:
         session.snapshot_turn = not session.snapshot_turn
         if not session.snapshot_turn and session.queue:
             pump(broker, session, 1)
-            return
+            if len(session.inflight) >= session.window:
+                return
         for snapshot in session.snapshots:
             broker.wake(snapshot)
     elif session.queue:
@@ -283,16 +303,12 @@ def redistribute(broker: "Broker", session: Session, group: SharedGroup | None) 
             if delivery.group is not None and delivery.qos == 1 and delivery.stage == AWAITING_ACK:
                 waiting.append(delivery)
                 del session.inflight[packet_id]
-    kept: list[Delivery] = []
-    for delivery in session.queue:
+    for _ in range(len(session.queue)):
+        delivery = session.pull()
         if delivery.group is not None and (group is None or delivery.group is group):
             waiting.append(delivery)
-            session.queued_bytes -= delivery.message.size()
         else:
-            kept.append(delivery)
-    if waiting:
-        session.queue.clear()
-        session.queue.extend(kept)
+            session.push(delivery)
     for delivery in waiting:
         to = delivery.group
         assert to is not None

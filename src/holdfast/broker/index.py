@@ -184,6 +184,7 @@ class Cursor(TopicCursor):
 
     def __init__(self, index: Index, levels: list[bytes]) -> None:
         super().__init__()
+        self.index = index
         self.levels = levels
         self.node: Node | None = None
         self.position = 0
@@ -237,7 +238,9 @@ class Cursor(TopicCursor):
         first = self.first
         if first is not None:
             self.first = None
-            return first
+            current = self.index.get(first.topic)  # it may have been replaced or deleted since
+            if current is not None:
+                return current
         while visits > 0:
             node = self.node
             if node is None:

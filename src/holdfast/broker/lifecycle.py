@@ -115,6 +115,7 @@ def end_session(broker: "Broker", session: Session) -> None:
     session.subscriptions.clear()
     redistribute(broker, session, None)
     session.queue.clear()
+    session.waiting.clear()
     session.queued_bytes = 0
     session.inflight.clear()
     session.unreleased.clear()

@@ -4,7 +4,6 @@
 follows it instead of deciding again.
 """
 
-from collections import deque
 from typing import Final, final
 
 from holdfast.broker.expiry import Expiry
@@ -22,9 +21,11 @@ from holdfast.broker.message import (
 from holdfast.broker.policy import STORE, Policy
 from holdfast.broker.ports import TopicIndex
 from holdfast.broker.settings import Settings
+from holdfast.broker.tombstones import Tombstones
 
 SYSTEM: Final = b"$SYS/"
 DOLLAR: Final = 0x24
+SWEEP_MOST: Final = 10_000
 
 
 @final
@@ -35,18 +36,9 @@ class Usage:
 
 
 @final
-class Tombstone:
-    """A topic that stopped being retained, for subscribers that ask what changed since an offset."""
-
-    def __init__(self, topic_field: bytes, offset: int) -> None:
-        self.topic_field: Final = topic_field
-        self.offset: Final = offset
-
-
-@final
 class RetainedStore:
     """Invariants: `count` and `size` are the sums over the index, `$SYS` left out; `version` is the offset of the last
-    change; `tombstones` are in offset order and complete after `known_since`.
+    change, expiry included.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -58,8 +50,7 @@ class RetainedStore:
         self.count = 0
         self.size = 0
         self.users: dict[str, Usage] = {}
-        self.tombstones: deque[Tombstone] = deque()
-        self.known_since = 0
+        self.tombstones = Tombstones()
         self.sets = 0
         self.deletes = 0
         self.expired = 0
@@ -102,7 +93,11 @@ class RetainedStore:
         if old is None and 0 < settings.max_retained_messages <= self.live_count(now_ms):
             return self.refuse(REFUSED_COUNT)
         if not self.fits(message, old, policy):
-            return self.refuse(REFUSED_BUDGET)
+            # What has expired does not count, swept yet or not.
+            if self.expire(now_ms, message.offset, SWEEP_MOST) == 0:
+                return self.refuse(REFUSED_BUDGET)
+            if not self.fits(message, self.get(message.topic, now_ms), policy):
+                return self.refuse(REFUSED_BUDGET)
         return SET
 
     def has_limits(self, policy: Policy | None) -> bool:
@@ -203,12 +198,7 @@ class RetainedStore:
     def forget(self, old: Message, offset: int) -> None:
         self.charge(old, -1)
         self.version = offset
-        if self.settings.max_tombstones > 0:
-            self.tombstones.append(Tombstone(old.topic_field, offset))
-            if len(self.tombstones) > self.settings.max_tombstones:
-                self.known_since = self.tombstones.popleft().offset
-        else:
-            self.known_since = offset
+        self.tombstones.add(old.topic_field, offset, self.settings.max_tombstones)
 
     def charge(self, message: Message, sign: int) -> bool:
         """Count a message in (1) or out (-1) of every sum it is part of; False for `$SYS`, which is part of none."""

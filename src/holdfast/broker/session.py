@@ -58,7 +58,7 @@ class PendingWill:
 
 @final
 class Session:
-    """Invariants: `inflight` is in the order of first sending; the sum of the sizes in `queue` is `queued_bytes`;
+    """Invariants: `inflight` is in the order of first sending; `queued_bytes` and `waiting` are sums over `queue`;
     at most `window` of them are under way, the others are in `resending`.
     """
 
@@ -78,6 +78,7 @@ class Session:
         self.resending: deque[int] = deque()  # ids in flight that the resumed connection has yet to be sent again
         self.queue: deque[Delivery] = deque()
         self.queued_bytes = 0
+        self.waiting: dict[bytes, int] = {}  # how many messages of each topic are in the queue
         self.window = 0
         self.next_packet_id = 1
         self.unreleased: set[int] = set()  # QoS 2 packet ids received and not yet released
@@ -110,6 +111,27 @@ class Session:
         if connection.outbox_bytes < CROWDED_BYTES:
             return False
         return not connection.blocked or now_ms - connection.blocked_since_ms < PATIENCE_MS
+
+    def push(self, delivery: Delivery) -> None:
+        """Put a message at the end of the queue."""
+        message = delivery.message
+        self.queue.append(delivery)
+        self.queued_bytes += message.size()
+        field = message.topic_field
+        self.waiting[field] = self.waiting.get(field, 0) + 1
+
+    def pull(self) -> Delivery:
+        """Take the first message out of the queue."""
+        delivery = self.queue.popleft()
+        message = delivery.message
+        self.queued_bytes -= message.size()
+        field = message.topic_field
+        count = self.waiting[field]
+        if count == 1:
+            del self.waiting[field]
+        else:
+            self.waiting[field] = count - 1
+        return delivery
 
     def take_sequence(self) -> int:
         sequence = self.next_sequence

@@ -13,7 +13,6 @@ from holdfast.broker.delivery import enqueue, pump, transmit
 from holdfast.broker.message import Message, topic_field
 from holdfast.broker.outbound import write_publish
 from holdfast.broker.ports import TopicCursor
-from holdfast.broker.retained import Tombstone
 from holdfast.broker.session import Delivery, Session
 from holdfast.broker.subscription import Subscription
 from holdfast.broker.topics import matches
@@ -43,7 +42,8 @@ class Snapshot:
         self.since: Final = since
         self.full: Final = full
         self.identifiers: Final = [subscription.identifier] if subscription.identifier else None
-        self.deleted: list[Tombstone] = []
+        self.deleted: dict[bytes, int] = {}
+        self.queued = 0  # copies that went into the session's queue instead
         self.held: Message | None = None
         self.sent = 0
         self.done: set[bytes] = set()
@@ -74,7 +74,7 @@ class Snapshot:
 def begin(broker: "Broker", session: Session, subscription: Subscription, since: int) -> Snapshot:
     """Start the snapshot of a subscription just made; the caller advances it once SUBACK is written."""
     store = broker.retained
-    known = since != NOT_SINCE and store.known_since <= since <= broker.offset
+    known = since != NOT_SINCE and store.tombstones.known_since <= since <= broker.offset
     topic_filter = b"/".join(subscription.levels)
     snapshot = Snapshot(
         session,
@@ -85,21 +85,10 @@ def begin(broker: "Broker", session: Session, subscription: Subscription, since:
         not known,
     )
     if known:
-        snapshot.deleted = deleted_since(broker, subscription.levels, since)
+        snapshot.deleted = store.tombstones.since(since, subscription.levels)
     session.snapshots.append(snapshot)
     broker.counters.snapshots_begun += 1
     return snapshot
-
-
-def deleted_since(broker: "Broker", levels: list[bytes], since: int) -> list[Tombstone]:
-    """The latest deletion of each matching topic that is gone, newest last; bounded by the tombstones kept."""
-    latest: dict[bytes, Tombstone] = {}
-    for tombstone in reversed(broker.retained.tombstones):
-        if tombstone.offset <= since:
-            break
-        if tombstone.topic_field not in latest and matches(levels, tombstone.topic_field[2:].split(b"/")):
-            latest[tombstone.topic_field] = tombstone
-    return list(latest.values())
 
 
 def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
@@ -143,6 +132,12 @@ def send_copy(broker: "Broker", snapshot: Snapshot, connection: Connection, mess
     """One retained copy, RETAIN 1 [3.1.1: MQTT-3.3.1-8]; False when it has to wait for the window."""
     session = snapshot.session
     qos = min(message.qos, snapshot.subscription.qos)
+    if session.queue and message.topic_field in session.waiting:
+        # Older live messages of this topic wait there: it goes behind them.
+        enqueue(broker, session, Delivery(message, qos, True, snapshot.identifiers, None), True)
+        snapshot.sent += 1
+        snapshot.queued += 1
+        return True
     if qos == 0:
         if write_publish(
             connection, message, 0, True, False, 0, snapshot.identifiers, broker.now_ms, connection.wants_meta
@@ -164,12 +159,9 @@ def finish(broker: "Broker", snapshot: Snapshot, connection: Connection, quantum
     while snapshot.deleted:
         if quantum == 0 or connection.outbox_bytes >= OUTBOX_WATER:
             return True
-        tombstone = snapshot.deleted.pop()
-        if broker.retained.index.get(tombstone.topic_field[2:]) is None:
-            gone = Message(tombstone.topic_field, b"", 0, True, b"", NO_ONE, tombstone.offset, broker.now_ms, 0, False)
-            if write_publish(connection, gone, 0, True, False, 0, snapshot.identifiers, broker.now_ms):
-                snapshot.sent += 1
-                broker.count_sent(connection, 0, 0)
+        field, offset = snapshot.deleted.popitem()
+        if broker.retained.index.get(field[2:]) is None:
+            send_tombstone(broker, snapshot, connection, field, offset)
             quantum -= 1
     if connection.wants_mark:
         mark_end(broker, snapshot, connection)
@@ -178,6 +170,18 @@ def finish(broker: "Broker", snapshot: Snapshot, connection: Connection, quantum
     if connection.carrier is not None:
         connection.carrier.on_room()
     return False
+
+
+def send_tombstone(broker: "Broker", snapshot: Snapshot, connection: Connection, field: bytes, offset: int) -> None:
+    """Tell a client that asked what changed that a topic is gone: an empty message with RETAIN 1."""
+    session = snapshot.session
+    gone = Message(field, b"", 0, True, b"", NO_ONE, offset, broker.now_ms, 0, False)
+    snapshot.sent += 1
+    if session.queue and field in session.waiting:
+        enqueue(broker, session, Delivery(gone, 0, True, snapshot.identifiers, None), True)
+        snapshot.queued += 1
+    elif write_publish(connection, gone, 0, True, False, 0, snapshot.identifiers, broker.now_ms):
+        broker.count_sent(connection, 0, 0)
 
 
 def mark_end(broker: "Broker", snapshot: Snapshot, connection: Connection) -> None:
@@ -190,7 +194,9 @@ def mark_end(broker: "Broker", snapshot: Snapshot, connection: Connection) -> No
         }
     )
     marker = Message(topic_field(END_TOPIC), payload.encode(), 0, False, b"", NO_ONE, 0, broker.now_ms, 0, False)
-    if write_publish(connection, marker, 0, False, False, 0, None, broker.now_ms):
+    if snapshot.queued > 0 and snapshot.session.queue:
+        enqueue(broker, snapshot.session, Delivery(marker, 0, False, None, None), True)
+    elif write_publish(connection, marker, 0, False, False, 0, None, broker.now_ms):
         broker.count_sent(connection, 0, len(marker.payload))
 
 
@@ -213,15 +219,26 @@ def end_all(broker: "Broker", session: Session, subscription: Subscription | Non
 
 def before_live(broker: "Broker", session: Session, message: Message) -> None:
     """A live message is about to go to a client in the middle of a snapshot: let an older retained one go first."""
+    connection = session.connection
+    if connection is None:
+        return
+    for snapshot in session.snapshots:
+        if snapshot.deleted:
+            offset = snapshot.deleted.pop(message.topic_field, None)
+            if offset is not None and (message.payload or not message.retain):
+                send_tombstone(broker, snapshot, connection, message.topic_field, offset)
     stored = broker.retained.index.get(message.topic)
     if stored is None or stored.offset >= message.offset or stored.expired(broker.now_ms):
         return
     for snapshot in session.snapshots:
         if snapshot.awaits(stored) and snapshot.wants(stored, broker.now_ms):
-            connection = session.connection
-            if connection is None or not send_copy(broker, snapshot, connection, stored):
+            if broker.access is not None and not broker.may_receive(session, stored.topic_field):
+                continue
+            if not send_copy(broker, snapshot, connection, stored):
                 qos = min(stored.qos, snapshot.subscription.qos)
                 enqueue(broker, session, Delivery(stored, qos, True, snapshot.identifiers, None), True)
+                snapshot.sent += 1
+                snapshot.queued += 1
             snapshot.done.add(stored.topic_field)
 
 

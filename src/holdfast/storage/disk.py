@@ -46,7 +46,7 @@ class DiskStorage:
         count = restore_retained(broker, recovered.store, now_ms) if in_memory else self.use_disk(recovered)
         sessions = restore_sessions(broker, recovered.store, now_ms)
         broker.offset = recovered.journal.next_offset - 1
-        broker.retained.known_since = broker.offset
+        broker.retained.tombstones.known_since = broker.offset
         details = {"retained": count, "sessions": sessions, "replayed": recovered.replayed, "offset": broker.offset}
         log.info("recovered", extra=details)
         return recovered

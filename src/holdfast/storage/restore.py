@@ -96,8 +96,7 @@ def restore_delivery(broker: Broker, session: Session, value: QueuedValue, messa
         session.inflight[value.packet_id] = delivery
         session.next_packet_id = value.packet_id % 65535 + 1
     else:
-        session.queue.append(delivery)
-        session.queued_bytes += message.size()
+        session.push(delivery)
 
 
 def restore_will(record: WillRecord) -> Will:

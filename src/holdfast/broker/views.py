@@ -1,0 +1,279 @@
+"""Reading the retained set without being a subscriber: bounded portions of a walk, one level of the tree, a survey.
+
+Nothing here changes anything. Every function looks at a bounded number of places, so that whoever calls it can let the
+event loop go on between two portions of a long answer.
+"""
+
+from typing import Final, final
+
+from holdfast.broker.index import Index, Node
+from holdfast.broker.message import NEVER, Entry, Message
+from holdfast.broker.policy import COMMAND_FILTERS
+from holdfast.broker.ports import TopicCursor, TopicIndex
+from holdfast.broker.topics import matches
+
+# Places a cursor may look at between two matches before it is asked again.
+STRIDE: Final = 512
+ANY: Final = -1
+SYSTEM: Final = b"$SYS"
+DISCOVERY: Final = b"homeassistant"
+
+
+@final
+class Query:
+    """Which messages are wanted, beyond the topic filter. `ANY` and empty texts ask for nothing."""
+
+    def __init__(self) -> None:
+        self.contains = b""  # part of the topic
+        self.client_id = ""
+        self.username = ""
+        self.min_size: int = ANY
+        self.max_size: int = ANY
+        self.stored_before_ms: int = ANY
+        self.stored_after_ms: int = ANY
+
+    def wants(self, message: Message, now_ms: int) -> bool:
+        if message.expires_at_ms != NEVER and message.expires_at_ms <= now_ms:
+            return False
+        if self.stored_before_ms != ANY and message.stored_at_ms >= self.stored_before_ms:
+            return False
+        if self.stored_after_ms != ANY and message.stored_at_ms < self.stored_after_ms:
+            return False
+        if self.client_id and message.publisher.client_id != self.client_id:
+            return False
+        if self.username and message.publisher.username != self.username:
+            return False
+        if self.min_size != ANY and len(message.payload) < self.min_size:
+            return False
+        if self.max_size != ANY and len(message.payload) > self.max_size:
+            return False
+        return not self.contains or self.contains in message.topic
+
+
+def collect(cursor: TopicCursor, query: Query, now_ms: int, most: int, visits: int) -> list[Message]:
+    """Up to `most` more wanted messages. Fewer, maybe none, when `visits` are used up; at the end `cursor.ended`."""
+    found: list[Message] = []
+    while visits > 0 and len(found) < most:
+        message = cursor.next(STRIDE)
+        if message is None:
+            if cursor.ended:
+                break
+            visits -= STRIDE
+            continue
+        visits -= 1
+        if query.wants(message, now_ms):
+            found.append(message)
+    return found
+
+
+@final
+class Branch:
+    """One child of a place in the topic tree. `count` is ANY where the walk below it was cut short."""
+
+    def __init__(self, name: bytes, message: Message | None, is_leaf: bool) -> None:
+        self.name: Final = name
+        self.message: Final = message  # the topic that ends here
+        self.is_leaf: Final = is_leaf
+        self.count: int = ANY
+        self.size: int = ANY
+
+
+def find_place(index: Index, levels: list[bytes]) -> Entry | None:
+    """What lies at these levels: a node, a message that is alone below them, or nothing."""
+    entry: Entry = index.root_of(levels[0])
+    for level in levels:
+        if isinstance(entry, Message):
+            return None  # alone further up: its own levels decide, see `lone_child`
+        assert isinstance(entry, Node)
+        child = entry.children.get(level)
+        if child is None:
+            return None
+        entry = child
+    return entry
+
+
+def find_lone(index: Index, levels: list[bytes]) -> Message | None:
+    """The only message at or below these levels, when the index stores it at a shorter path."""
+    entry: Entry = index.root_of(levels[0])
+    for level in levels:
+        if isinstance(entry, Message):
+            break
+        assert isinstance(entry, Node)
+        child = entry.children.get(level)
+        if child is None:
+            return None
+        entry = child
+    if isinstance(entry, Message) and entry.topic.split(b"/")[: len(levels)] == levels:
+        return entry
+    return None
+
+
+def child_names(index: Index, levels: list[bytes]) -> list[bytes]:
+    """The names one level below, in the order they came."""
+    if not levels:
+        return list(index.root.children) + list(index.dollar.children)
+    entry = find_place(index, levels)
+    if isinstance(entry, Node):
+        return list(entry.children)
+    lone = find_lone(index, levels)
+    if lone is not None:
+        own = lone.topic.split(b"/")
+        if len(own) > len(levels):
+            return [own[len(levels)]]
+    return []
+
+
+def child_count(index: Index, levels: list[bytes]) -> int:
+    if not levels:
+        return len(index.root.children) + len(index.dollar.children)
+    entry = find_place(index, levels)
+    if isinstance(entry, Node):
+        return len(entry.children)
+    return len(child_names(index, levels))
+
+
+def branch(index: Index, levels: list[bytes], name: bytes) -> Branch | None:
+    """One child, not yet counted; None when it has gone."""
+    path = [*levels, name]
+    entry = find_place(index, path)
+    if isinstance(entry, Node):
+        return Branch(name, entry.value, not entry.children)
+    lone = find_lone(index, path)
+    if lone is None:
+        return None
+    ends_here = lone.topic.count(b"/") + 1 == len(path)
+    found = Branch(name, lone if ends_here else None, ends_here)
+    found.count = 1
+    found.size = lone.size()
+    return found
+
+
+def count_below(index: Index, levels: list[bytes], found: Branch, visits: int) -> int:
+    """Fill in what lies at and below a branch; what is left of `visits`, 0 when they did not suffice."""
+    if found.count != ANY:
+        return visits - 1
+    entry = find_place(index, [*levels, found.name])
+    count = 0
+    size = 0
+    waiting: list[Entry] = [] if entry is None else [entry]
+    while waiting:
+        place = waiting.pop()
+        if isinstance(place, Message):
+            count += 1
+            size += place.size()
+            visits -= 1
+            continue
+        assert isinstance(place, Node)
+        if place.value is not None:
+            count += 1
+            size += place.value.size()
+        visits -= 1
+        if len(place.children) > visits:
+            return 0
+        waiting.extend(place.children.values())
+    found.count = count
+    found.size = size
+    return max(visits, 0)
+
+
+@final
+class Total:
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0
+        self.newest_ms = 0
+        self.sample = b""
+
+    def add(self, message: Message) -> None:
+        self.count += 1
+        self.size += message.size()
+        if message.stored_at_ms >= self.newest_ms:
+            self.newest_ms = message.stored_at_ms
+            self.sample = message.topic
+
+
+@final
+class Survey:
+    """What is worth a look in the retained set, gathered in one walk. Lists hold the first `most`, counts are exact."""
+
+    def __init__(self, now_ms: int, stale_before_ms: int, expiring_before_ms: int, depth: int, most: int) -> None:
+        self.now_ms: Final = now_ms
+        self.stale_before_ms: Final = stale_before_ms
+        self.expiring_before_ms: Final = expiring_before_ms
+        self.depth: Final = depth
+        self.most: Final = most
+        self.commands_levels: Final = [topic_filter.split(b"/") for topic_filter in COMMAND_FILTERS]
+        self.all: Final = Total()
+        self.subtrees: dict[bytes, Total] = {}
+        self.publishers: dict[str, Total] = {}
+        self.stale: list[Message] = []
+        self.stale_total: Final = Total()
+        self.commands: list[Message] = []
+        self.commands_total: Final = Total()
+        self.expiring: list[Message] = []
+        self.expiring_total: Final = Total()
+        self.discovery: list[Message] = []
+
+    def add(self, message: Message) -> None:
+        if message.expired(self.now_ms):
+            return
+        levels = message.topic.split(b"/")
+        if levels[0] == SYSTEM:
+            return
+        self.all.add(message)
+        subtree = b"/".join(levels[: self.depth])
+        add_to(self.subtrees, subtree, message)
+        publisher = message.publisher
+        if publisher.protocol != "api" or publisher.client_id:
+            client_id = publisher.client_id
+            known = self.publishers.get(client_id)
+            if known is None:
+                known = Total()
+                self.publishers[client_id] = known
+            known.add(message)
+        if message.stored_at_ms < self.stale_before_ms:
+            self.stale_total.add(message)
+            if len(self.stale) < self.most:
+                self.stale.append(message)
+        if message.expires_at_ms != NEVER and message.expires_at_ms < self.expiring_before_ms:
+            self.expiring_total.add(message)
+            if len(self.expiring) < self.most:
+                self.expiring.append(message)
+        last = levels[len(levels) - 1]
+        if (
+            last == b"set"
+            or levels[0] == b"cmnd"
+            or levels[0] == b"spBv1.0"
+            or (len(levels) > 1 and levels[1] == b"cmnd")
+        ):
+            for command in self.commands_levels:
+                if matches(command, levels):
+                    self.commands_total.add(message)
+                    if len(self.commands) < self.most:
+                        self.commands.append(message)
+                    break
+        if levels[0] == DISCOVERY and last == b"config":
+            self.discovery.append(message)
+
+
+def add_to(totals: dict[bytes, Total], key: bytes, message: Message) -> None:
+    known = totals.get(key)
+    if known is None:
+        known = Total()
+        totals[key] = known
+    known.add(message)
+
+
+def survey_some(cursor: TopicCursor, survey: Survey, visits: int) -> None:
+    """A portion of the walk; ask `cursor.ended` whether it was the last."""
+    while visits > 0 and not cursor.ended:
+        message = cursor.next(STRIDE)
+        if message is None:
+            visits -= STRIDE
+        else:
+            visits -= 1
+            survey.add(message)
+
+
+def is_in_memory(index: TopicIndex) -> bool:
+    return isinstance(index, Index)

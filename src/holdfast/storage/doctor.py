@@ -1,0 +1,231 @@
+"""Examining a data folder without a running broker, and repairing what can be.
+
+Nothing is thrown away: what is taken out of use goes to the quarantine. A repair leaves a folder that `examine` finds
+nothing wrong with, and says what could not be saved.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.errors import StoreError
+from holdfast.journal.disk import Disk
+from holdfast.journal.lock import FolderLock
+from holdfast.journal.reader import Reader
+from holdfast.journal.record import frame_all
+from holdfast.journal.recovery import find_end
+from holdfast.journal.segment import Segment, SegmentName, checksum, segment_names
+from holdfast.state import check
+from holdfast.state.store import StateStore
+from holdfast.storage.folder import DataFolder
+from holdfast.storage.recovery import rebuild
+
+Progress = Callable[[str, int], None]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`part` is journal, state or history."""
+
+    part: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What lies in the folder, and what is wrong with it."""
+
+    records: int
+    last_offset: int
+    retained: int
+    sessions: int
+    rows_upto: int  # offset the history has reached
+    findings: list[Finding]
+
+
+def quiet(what: str, count: int) -> None:
+    """No progress shown."""
+
+
+def examine(folder: DataFolder, progress: Progress = quiet) -> Report:
+    """Read everything and change nothing. Raises StoreError while a broker uses the folder."""
+    if not folder.root.is_dir():
+        raise StoreError(f"there is no data folder at {folder.root}")
+    lock = FolderLock(folder.root)
+    try:
+        records, last, findings = examine_journal(folder, progress)
+        retained, sessions, applied = examine_state(folder, findings)
+        rows_upto = examine_history(folder, findings)
+        first = folder.first_in_journal()
+        if first and applied + 1 < first:
+            findings.append(Finding("state", f"it ends at offset {applied}, the journal begins at {first}"))
+        if first and rows_upto and rows_upto + 1 < first:
+            findings.append(Finding("history", f"it ends at offset {rows_upto}, the journal begins at {first}"))
+    finally:
+        lock.release()
+    return Report(records, max(last, applied, rows_upto), retained, sessions, rows_upto, findings)
+
+
+def examine_journal(folder: DataFolder, progress: Progress) -> tuple[int, int, list[Finding]]:
+    first = folder.first_in_journal()
+    reader = Reader(folder.journal, max(0, first - 1))
+    count = 0
+    while records := reader.read():
+        count += len(records)
+        progress("reading the journal", count)
+    reader.close()
+    findings = [Finding("journal", str(damage)) for damage in reader.damage]
+    torn = find_end(folder.journal).torn
+    if torn:
+        findings.append(Finding("journal", f"a write of {torn} bytes was cut short; nobody was promised it"))
+    return count, reader.last if first else 0, findings
+
+
+def examine_state(folder: DataFolder, findings: list[Finding]) -> tuple[int, int, int]:
+    """(retained messages, sessions, applied offset)"""
+    found = check.problems(folder.state, values=True)
+    findings += [Finding("state", problem) for problem in found]
+    if any("fail their checksum" not in problem for problem in found) or not folder.state.is_dir():
+        return 0, 0, 0
+    store = StateStore(folder.state)
+    try:
+        return store.retained.statistics().count, len(store.sessions.all()), store.applied
+    finally:
+        store.close()
+
+
+def examine_history(folder: DataFolder, findings: list[Finding]) -> int:
+    if not folder.has_history():
+        return 0
+    try:
+        from holdfast.history import mend
+        from holdfast.history.table import last_offset, load
+    except ImportError as error:
+        findings.append(Finding("history", f"it cannot be examined without its libraries ({error})"))
+        return 0
+    found = mend.problems(folder.history)
+    findings += [Finding("history", problem) for problem in found]
+    try:
+        return last_offset(load(folder.history))
+    except StoreError:
+        return 0
+
+
+def repair(folder: DataFolder, progress: Progress = quiet) -> list[str]:
+    """Repair what `examine` finds. What was done, a line each."""
+    lock = FolderLock(folder.root)
+    try:
+        done = repair_journal(folder, progress)
+        done += repair_history(folder)
+        done += repair_state(folder, progress)
+    finally:
+        lock.release()
+    return done
+
+
+def repair_journal(folder: DataFolder, progress: Progress) -> list[str]:
+    """Write the sound records of damaged segments into new ones; the damaged ones go to the quarantine."""
+    disk = Disk()
+    first = folder.first_in_journal()
+    reader = Reader(folder.journal, max(0, first - 1), folder.quarantine)
+    while reader.read():
+        pass
+    reader.close()
+    done = [str(damage) for damage in reader.damage]
+    for name in segment_names(disk, folder.journal):
+        if any(damage.segment == str(name) for damage in reader.damage):
+            progress(f"writing segment {name} anew", 0)
+            done.append(rewrite(folder, disk, name))
+    end = find_end(folder.journal, folder.quarantine)
+    if end.torn and end.name is not None:
+        segment = Segment.resume(disk, folder.journal, end.name, end.size)
+        segment.seal()
+        done.append(f"journal segment {end.name}: a write of {end.torn} bytes that was cut short is gone")
+    return done
+
+
+def rewrite(folder: DataFolder, disk: Disk, name: SegmentName) -> str:
+    following = [other.first for other in segment_names(disk, folder.journal) if other > name]
+    limit = following[0] - 1 if following else (1 << 64) - 1
+    reader = Reader(folder.journal, name.first - 1)
+    records: list[bytes] = []
+    while batch := reader.read(limit):
+        records += batch
+    reader.close()
+    fresh = Segment.create(disk, folder.journal, name.first)
+    fresh.write(frame_all(records, checksum))
+    fresh.sync()
+    fresh.seal()
+    target = folder.set_aside(folder.journal / str(name))
+    disk.sync_folder(folder.journal)
+    return f"journal segment {name} was set aside as {target.name}; {len(records)} sound records are in {fresh.name}"
+
+
+def repair_history(folder: DataFolder) -> list[str]:
+    if not folder.has_history():
+        return []
+    try:
+        from holdfast.history import mend
+        from holdfast.history.table import load
+    except ImportError:
+        return []
+    done: list[str] = []
+    try:
+        mended = mend.mend(folder.history, folder.quarantine)
+        done += [mended] if mended else []
+        load(folder.history)
+    except StoreError as error:
+        target = folder.set_aside(folder.history)
+        return [*done, f"{error}; it was set aside as {target.name} and begins anew with what the journal holds"]
+    lost = mend.forget_missing(folder.history)
+    return [*done, *(f"history forgot a file that is gone: {text}" for text in lost)]
+
+
+def repair_state(folder: DataFolder, progress: Progress) -> list[str]:
+    """A state that cannot be read is built anew; single damaged values are taken out and fetched from history."""
+    found = check.problems(folder.state, values=True)
+    if not found:
+        return []
+    if all("fail their checksum" in problem for problem in found):
+        return drop_damaged_values(folder)
+    target = folder.set_aside(folder.state)
+    store = StateStore(folder.state)
+    try:
+        return [*found, f"state was set aside as {target.name}", *rebuild(folder, store, progress)]
+    finally:
+        store.close()
+
+
+def drop_damaged_values(folder: DataFolder) -> list[str]:
+    store = StateStore(folder.state)
+    try:
+        topics, others = store.drop_damaged()
+        done = [f"state: damaged entry {name} was dropped" for name in others]
+        for topic in topics:
+            again = fetch_retained(folder, topic, store.applied)
+            if again is not None:
+                store.fill([again])
+            how = "taken from history again" if again is not None else "lost"
+            done.append(f"state: the retained message of {topic.decode(errors='replace')} was damaged and is {how}")
+        return done
+    finally:
+        store.close()
+
+
+def fetch_retained(folder: DataFolder, topic: bytes, upto: int) -> bytes | None:
+    """The record that the history says is in force for a topic."""
+    if not folder.has_history():
+        return None
+    try:
+        from holdfast.history.reader import HistoryReader
+        from holdfast.history.rows import records_of
+
+        rows = HistoryReader(folder.history).of_topic(topic.decode())
+    except (ImportError, StoreError, ValueError):
+        return None
+    verdicts = [row for row in rows.select(["offset", "outcome"]).to_pylist() if row["outcome"] in ("set", "cleared")]
+    verdicts = [row for row in verdicts if row["offset"] <= upto]
+    if not verdicts or verdicts[-1]["outcome"] != "set":
+        return None
+    import pyarrow.compute as pc
+
+    return records_of(rows.filter(pc.equal(rows["offset"], verdicts[-1]["offset"])))[0]
