@@ -18,6 +18,7 @@ from holdfast.broker.core import Broker
 from holdfast.broker.log import Log
 from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy, preset
 from holdfast.broker.settings import Settings as BrokerSettings
+from holdfast.broker.sn.settings import SnSettings
 from holdfast.broker.system import SystemTopics
 from holdfast.config import ConfigError, Listener, Loaded, Settings, milliseconds
 from holdfast.errors import UsageError
@@ -27,6 +28,7 @@ from holdfast.net.gate import Gate
 from holdfast.net.hub import Hub
 from holdfast.net.peer import StreamPeer
 from holdfast.net.tls import Certificates
+from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import WebSocketPeer
 from holdfast.passwords import PasswordFile
 from holdfast.storage.disk import DiskStorage
@@ -78,6 +80,7 @@ class Server:
         self.certificates: list[Certificates] = []
         self.servers: list[asyncio.Server] = []
         self.gates: list[Gate] = []
+        self.sensors: list[UdpEndpoint] = []
         self.system = SystemTopics(__version__, self.hub.now_ms())
         self.timers: list[asyncio.TimerHandle] = []
         self.storage: DiskStorage | None = None
@@ -119,7 +122,10 @@ class Server:
 
     async def listen(self, listener: Listener) -> None:
         settings = self.loaded.settings
-        if listener.scheme in ("udp", "http", "https"):
+        if listener.scheme == "udp":
+            self.listen_for_sensors(listener)
+            return
+        if listener.scheme in ("http", "https"):
             log.warning("listener not served by this version", extra={"listener": listener.url})
             return
         gate = Gate(listener.max_connections, settings.limits.message_rate, listener.allow_anonymous)
@@ -152,6 +158,23 @@ class Server:
             host, port = sock.getsockname()[:2]
             place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             log.info(f"listening {listener.scheme}://{place}")
+
+    def listen_for_sensors(self, listener: Listener) -> None:
+        """MQTT-SN: every client of the listener is behind the one socket."""
+        try:
+            sock = open_socket(listener.host, listener.port)
+        except OSError as error:
+            raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
+        settings = self.loaded.settings
+        gate = Gate(listener.max_connections, settings.limits.message_rate, listener.allow_anonymous)
+        endpoint = UdpEndpoint(self.hub, gate, sensor_settings(settings, listener), sock)
+        self.sensors.append(endpoint)
+        endpoint.start()
+        host, port = sock.getsockname()[:2]
+        log.info(f"listening udp://[{host}]:{port}" if ":" in host else f"listening udp://{host}:{port}")
+        if settings.sn.advertise:
+            to, _, to_port = settings.sn.advertise.rpartition(":")
+            endpoint.advertise((to, int(to_port)), settings.sn.advertise_interval)
 
     def every(self, interval_s: float, act: Callable[[], object]) -> None:
         def again() -> None:
@@ -192,6 +215,8 @@ class Server:
     async def stop(self) -> None:
         for server in self.servers:
             server.close()
+        for endpoint in self.sensors:
+            endpoint.stop_reading()
         for timer in self.timers:
             timer.cancel()
         self.hub.stop()
@@ -210,6 +235,8 @@ class Server:
         self.authenticator.stop()
         if self.storage is not None:
             await self.storage.stop()
+        for endpoint in self.sensors:
+            endpoint.close()
         await asyncio.sleep(0)
         log.info("stopped")
 
@@ -261,6 +288,29 @@ def broker_settings(settings: Settings) -> BrokerSettings:
     to.retain_available = settings.retainer.enable
     fill_retainer(to, settings)
     to.policies = retainer_policies(settings)
+    return to
+
+
+def sensor_settings(settings: Settings, listener: Listener) -> SnSettings:
+    sn = settings.sn
+    to = SnSettings()
+    to.gateway_id = sn.gateway_id
+    to.predefined = {entry.id: entry.topic.encode() for entry in sn.predefined}
+    to.open_filters = [topic_filter.encode() for topic_filter in sn.open_topics]
+    to.open_retain = sn.open_retain
+    to.open_rate = sn.open_rate
+    to.retry_ms = milliseconds(sn.retry_interval)
+    to.response_ms = milliseconds(sn.response_timeout)
+    to.backoff_ms = milliseconds(sn.backoff)
+    to.retries = sn.retries
+    to.max_clients = listener.max_connections or sn.max_clients
+    to.max_clients_per_host = sn.max_clients_per_address
+    to.max_topics = sn.max_topics
+    to.max_buffered = sn.max_buffered
+    to.awake_messages = sn.awake_messages
+    to.message_rate = settings.limits.message_rate
+    to.stranger_rate = sn.answer_rate
+    to.stranger_rate_per_host = sn.answer_rate_per_address
     return to
 
 

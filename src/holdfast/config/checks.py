@@ -78,5 +78,13 @@ def _quantities(settings: Settings) -> Iterator[Problem]:
     limits = settings.limits
     if limits.connect_timeout == 0:
         yield Problem("limits.connect_timeout", "expected more than 0: a silent connection would stay for ever")
+    sn = settings.sn
+    for name in ("retry_interval", "response_timeout", "backoff", "advertise_interval"):
+        if getattr(sn, name) == 0:
+            yield Problem(f"sn.{name}", "expected more than 0")
+    numbers = [entry.id for entry in sn.predefined]
+    topics = [entry.topic for entry in sn.predefined]
+    if len(set(numbers)) < len(numbers) or len(set(topics)) < len(topics):
+        yield Problem("sn.predefined", "expected each number and each topic once")
     if settings.history.flush_interval == 0:
         yield Problem("history.flush_interval", "expected more than 0")

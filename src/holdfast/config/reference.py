@@ -66,6 +66,11 @@ EXAMPLE_TABLES: Final = {
 # max_bytes = "64MiB"
 # users = ["gateway"]
 """,
+    "sn.predefined": """\
+# [[sn.predefined]]
+# id = 7
+# topic = "garage/door"
+""",
     "access": """\
 # [[access]]
 # permission = "allow"

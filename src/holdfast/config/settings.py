@@ -38,6 +38,19 @@ def _topic_filter(value: str) -> str:
     return value
 
 
+def _topic_name(value: str) -> str:
+    if not 0 < len(value.encode()) <= 65535 or any(c in value for c in "+#\0"):
+        raise ValueError(f"expected a topic without wildcards, got {value!r}")
+    return value
+
+
+def _place(value: str) -> str:
+    host, colon, port = value.rpartition(":")
+    if value and not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ValueError(f"expected host:port, or nothing, got {value!r}")
+    return value
+
+
 def _listener_url(value: str) -> str:
     parse_listener(value)
     return value
@@ -243,6 +256,68 @@ class Auth(Section):
     )
 
 
+class PredefinedTopic(Section):
+    """One `[[sn.predefined]]` topic: what clients of MQTT-SN may call by a number without registering it."""
+
+    id: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=65534)] = Field(description="The number.")
+    topic: Annotated[str, AfterValidator(_topic_name)] = Field(description="The topic it stands for.")
+
+
+class Sn(Section):
+    """MQTT-SN 1.2 and 2.0, on the `udp://` listeners."""
+
+    gateway_id: Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=255)] = Field(
+        default=1, description="What this gateway calls itself in GWINFO and ADVERTISE."
+    )
+    advertise: Annotated[str, AfterValidator(_place)] = Field(
+        default="",
+        description="Where ADVERTISE is sent, as host:port, such as the network's broadcast address; empty is nowhere.",
+    )
+    advertise_interval: Annotated[Duration, Field(le=65535)] = Field(
+        default=900, description="How often ADVERTISE is sent."
+    )
+    open_topics: Annotated[list[TopicFilter], BeforeValidator(_one_or_many)] = Field(
+        default=[],
+        description="Topics that anyone may publish to without a connection (PUBWOS, QoS -1), one filter or several;"
+        " empty is none.",
+    )
+    open_retain: bool = Field(
+        default=False, description="Whether such publishes may be retained, and so replace or delete what is."
+    )
+    open_rate: Count = Field(default=1000, description="Such publishes a second, all together; 0 is no limit.")
+    retry_interval: Duration = Field(default=10, description="1.2: how long to wait for an answer before each resend.")
+    response_timeout: Duration = Field(
+        default=5, description="2.0: how long to wait for an answer before resends begin."
+    )
+    backoff: Duration = Field(default=1, description="2.0: wait before the first resend; doubles with each.")
+    retries: Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=100)] = Field(
+        default=4, description="Resends before a client that does not answer is taken to be lost."
+    )
+    max_clients: Count = Field(default=100_000, description="Clients at once on one listener; 0 is no limit.")
+    max_clients_per_address: Count = Field(
+        default=0, description="Clients at once from one address, whatever their port; 0 is no limit."
+    )
+    max_topics: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=65534)] = Field(
+        default=1024, description="Topic ids of one client."
+    )
+    max_buffered: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=1_000_000)] = Field(
+        default=100,
+        description="QoS 0 messages that wait for a client that sleeps, or that has to be told a topic id first.",
+    )
+    awake_messages: Count = Field(
+        default=0, description="Messages sent to a sleeping client each time it wakes, if it names no number; 0 is all."
+    )
+    answer_rate: Count = Field(
+        default=2000, description="Answers a second to addresses without a connection, all together; 0 is no limit."
+    )
+    answer_rate_per_address: Count = Field(
+        default=20, description="Answers a second to one address without a connection; 0 is no limit."
+    )
+    predefined: list[PredefinedTopic] = Field(
+        default=[], description="Topics with a number of their own, as `[[sn.predefined]]` tables."
+    )
+
+
 class Sys(Section):
     """The `$SYS` topics."""
 
@@ -284,6 +359,7 @@ class Settings(Section):
     tls: Tls = Tls()
     websocket: Websocket = Websocket()
     auth: Auth = Auth()
+    sn: Sn = Sn()
     sys: Sys = Sys()
     log: Log = Log()
     access: list[AccessRule] = Field(

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from holdfast.broker.ports import Authenticator, Peer
 from holdfast.net.hub import Hub
 from holdfast.net.peer import StreamPeer
+from holdfast.net.udp import SnPeer
 from holdfast.passwords import PasswordFile
 from holdfast.protocol.mqtt.reasons import BAD_USERNAME_OR_PASSWORD, NOT_AUTHORIZED, SUCCESS
 
@@ -22,7 +23,7 @@ class PasswordAuthenticator(Authenticator):
         self.tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, ticket: int, client_id: str, username: str | None, password: bytes | None, peer: Peer) -> None:
-        assert isinstance(peer, StreamPeer)
+        assert isinstance(peer, StreamPeer | SnPeer)
         if username is None and peer.gate.allow_anonymous:
             self.hub.loop.call_soon(self.answer, ticket, SUCCESS, "")
         elif username is not None and self.passwords is None and peer.gate.allow_anonymous:

@@ -205,6 +205,7 @@ class Gateway:
             return
         peer = self.world.open(address, envelope)
         connection = self.broker.open(peer, self.broker.now_ms)
+        peer.attach(connection)
         fresh = Link12(self, key, host, envelope, peer, connection)
         connection.carrier = fresh
         fresh.begin(packet, data)
@@ -223,6 +224,7 @@ class Gateway:
             return
         peer = self.world.open(address, envelope)
         connection = self.broker.open(peer, self.broker.now_ms)
+        peer.attach(connection)
         fresh = Link2(self, key, host, envelope, peer, connection)
         connection.carrier = fresh
         fresh.begin(packet, data)

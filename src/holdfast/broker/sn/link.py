@@ -107,6 +107,7 @@ class Link(Carrier):
         self.connection = connection
         self.session: Session | None = None
         self.client_id = ""
+        self.first_id = 1  # of a table of topic ids, should there be none yet
         self.state = CONNECTING
         self.silent = False  # ends without a word, because the same address goes on as another link
 
@@ -521,11 +522,7 @@ class Link(Carrier):
         assert session is not None
         state = session.sensor
         if state is None:
-            # Only a session from disk has an owner's subscriptions but no table: see ids.py.
-            first_id = 1
-            if session.subscriptions or session.queue or session.inflight:
-                first_id = 0x8000 + self.broker.offset % 0x4000
-            state = SensorState(first_id)
+            state = SensorState(self.first_id)
             session.sensor = state
         return state
 

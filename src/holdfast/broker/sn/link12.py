@@ -52,11 +52,13 @@ from holdfast.protocol.sn.packets import (
     ConnAck,
     Connect,
     Disconnect,
+    GatewayInfo,
     PingRequest,
     PingResponse,
     Publish,
     RegAck,
     Register,
+    SearchGateway,
     SubAck,
     Subscribe,
     Unsubscribe,
@@ -160,14 +162,14 @@ class Link12(Link):
         if not connect.clean_start and self.gateway.bring_back(self):
             return
         broker = self.broker
-        session, _ = take_session(self, connect.client_id, username, connect.clean_start, False)
+        session, present = take_session(self, connect.client_id, username, connect.clean_start, False)
         state = session.sensor
         if connect.asks_for_will:  # [SN12-04]
             self.link_will(session, packet.will)
         elif state is not None:
             packet.will = state.will  # it outlives the connection
         expiry_s = 0 if connect.clean_start else broker.cap_session_expiry(FOREVER)
-        attach(self, session, username, expiry_s, packet)
+        attach(self, session, present, username, expiry_s, packet)
         if connect.asks_for_will:
             self.sensor_state().will = packet.will
         self.keep_alive_ms = tolerance_ms(connect.keep_alive_s)
@@ -236,8 +238,11 @@ class Link12(Link):
         elif isinstance(packet, WillTopic):
             if packet.update:
                 self.on_will_topic_update(packet)
-        elif isinstance(packet, WillMessage) and packet.update:
-            self.on_will_message_update(packet)
+        elif isinstance(packet, WillMessage):
+            if packet.update:
+                self.on_will_message_update(packet)
+        elif isinstance(packet, SearchGateway):
+            self.write(v12.encode(GatewayInfo(self.gateway.settings.gateway_id)))
 
     def fail(self, error: ProtocolError) -> None:
         """1.2 has no word for it: the datagram is not taken, and the client stays."""

@@ -53,15 +53,19 @@ from holdfast.protocol.sn.packets import (
     PUBREL,
     UNSUBACK,
     Ack,
+    Advertise,
     Auth,
     ConnAck,
     Connect,
     Disconnect,
+    GatewayInfo,
     PingRequest,
     PingResponse,
     Publish,
+    PublishWithoutSession,
     RegAck,
     Register,
+    SearchGateway,
     SleepRequest,
     SleepResponse,
     SubAck,
@@ -199,7 +203,7 @@ class Link2(Link):
         most_s = broker.settings.keep_alive_max
         if connect.takes_suggestions and 0 < most_s < keep_alive_s:
             keep_alive_s = most_s
-        attach(self, session, username, expiry_s, packet)
+        attach(self, session, present, username, expiry_s, packet)
         self.keep_alive_ms = keep_alive_s * 1500  # [3.1.6-2]
         if broker.log is not None:
             broker.log.on_attached(broker, session, self.connection)
@@ -238,6 +242,12 @@ class Link2(Link):
             self.on_disconnect(packet)
         elif isinstance(packet, PingRequest):
             self.on_ping(packet)
+        elif isinstance(packet, PublishWithoutSession):
+            self.gateway.publish_without_session(packet, self.host)
+        elif isinstance(packet, SearchGateway):
+            self.write(encode(GatewayInfo(self.gateway.settings.gateway_id)))
+        elif isinstance(packet, Advertise | GatewayInfo):
+            return  # another gateway's business
         elif self.state != ACTIVE:
             self.receive_asleep(packet, data)
         elif isinstance(packet, Publish):

@@ -2,6 +2,7 @@
 
 from mypy_extensions import mypyc_attr
 
+from holdfast.broker.connection import Connection
 from holdfast.broker.ports import Peer
 from holdfast.protocol.sn.frame import Envelope
 
@@ -9,6 +10,10 @@ from holdfast.protocol.sn.frame import Envelope
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DatagramPeer(Peer):
     """One client at an address, perhaps behind a forwarder. `write` takes whole packets, one behind the other."""
+
+    def attach(self, connection: Connection) -> None:
+        """The connection that this is the far end of."""
+        raise NotImplementedError
 
     def move(self, address: object, envelope: Envelope | None) -> None:
         """The client is somewhere else now."""

@@ -55,7 +55,7 @@ def take_session(
     return session, False
 
 
-def attach(link: Link, session: Session, username: str, expiry_s: int, packet: Connect) -> None:
+def attach(link: Link, session: Session, present: bool, username: str, expiry_s: int, packet: Connect) -> None:
     """The link is now the connection of that session. The caller writes CONNACK, then calls `start`."""
     broker = link.broker
     connection: Connection = link.connection
@@ -75,6 +75,8 @@ def attach(link: Link, session: Session, username: str, expiry_s: int, packet: C
     session.will = PendingWill(packet.will, 0) if packet.will is not None else None
     link.session = session
     link.client_id = session.client_id
+    if present:
+        link.first_id = 0x8000 + broker.offset % 0x4000  # the table may have been lost: see ids.py
     broker.counters.connected_now += 1
     broker.counters.connected_most = max(broker.counters.connected_most, broker.counters.connected_now)
     link.gateway.bind(link)

@@ -1,0 +1,182 @@
+"""MQTT-SN over UDP: many datagrams a wake-up in, one pass over what the broker asks for, datagrams out.
+
+The socket is read here and not through a datagram protocol of the loop, so that a whole batch is handled before the
+effects of all of it are carried out once.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+
+from holdfast.broker.connection import Connection
+from holdfast.broker.sn.gateway import Gateway
+from holdfast.broker.sn.ports import DatagramPeer, Datagrams
+from holdfast.broker.sn.settings import SnSettings
+from holdfast.net.gate import Gate
+from holdfast.net.hub import Hub
+from holdfast.net.peer import GONE, format_address
+from holdfast.protocol.sn.frame import Envelope, datagrams
+
+log = logging.getLogger("holdfast.net")
+
+LARGEST = 65_535
+# Datagrams handled in one wake-up; the rest wait, so that other clients have their turn.
+BATCH = 512
+# The kernel's buffer for what has arrived; as much of it as the system allows.
+RECEIVE_BUFFER = 8 * 1024 * 1024
+# UDP has no way to say "slower". More than this at once would overrun the buffer of an ordinary client.
+BURST = 64
+PAUSE_S = 0.005
+# How long to leave the socket alone while the disk is behind.
+HOLD_S = 0.002
+
+
+class SnPeer(DatagramPeer):
+    """One client. `connection` is GONE once it is closed, so that the two do not keep each other in memory."""
+
+    __slots__ = ("backlog", "connection", "endpoint", "envelope", "gate", "place")
+
+    def __init__(self, endpoint: "UdpEndpoint", place: object, envelope: Envelope | None) -> None:
+        self.endpoint = endpoint
+        self.gate = endpoint.gate
+        self.place = place
+        self.envelope = envelope
+        self.connection: Connection = GONE
+        self.backlog: deque[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return format_address(self.place)
+
+    def write(self, data: bytes) -> None:
+        if self.envelope is None and data[0] == len(data) and self.backlog is None:
+            self.endpoint.transmit(data, self.place)
+            return
+        packets = datagrams(data, self.envelope)
+        if self.backlog is not None:
+            self.backlog.extend(packets)
+            return
+        for packet in packets[:BURST]:
+            self.endpoint.transmit(packet, self.place)
+        if len(packets) > BURST:
+            self.backlog = deque(packets[BURST:])
+            hub = self.endpoint.hub
+            hub.broker.on_blocked(self.connection, hub.now_ms())
+            hub.loop.call_later(PAUSE_S, self.go_on)
+
+    def go_on(self) -> None:
+        backlog = self.backlog
+        if backlog is None:
+            return
+        for _ in range(min(BURST, len(backlog))):
+            self.endpoint.transmit(backlog.popleft(), self.place)
+        hub = self.endpoint.hub
+        if backlog:
+            hub.loop.call_later(PAUSE_S, self.go_on)
+            return
+        self.backlog = None
+        hub.broker.on_writable(self.connection, hub.now_ms())
+        hub.carry_out()
+
+    def close(self, reason: str) -> None:
+        log.debug("closed", extra={"address": self.address, "client_id": self.connection.client_id, "reason": reason})
+        self.connection = GONE
+
+    def attach(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def move(self, address: object, envelope: Envelope | None) -> None:
+        self.place = address
+        self.envelope = envelope
+
+
+class UdpEndpoint(Datagrams):
+    """One UDP socket and the clients behind it."""
+
+    def __init__(self, hub: Hub, gate: Gate, settings: SnSettings, sock: socket.socket) -> None:
+        self.hub = hub
+        self.gate = gate
+        self.sock = sock
+        self.gateway = Gateway(hub.broker, settings, self)
+        self.timers: dict[str, asyncio.TimerHandle] = {}
+        self.reading = False
+        self.not_sent = 0
+
+    def start(self) -> None:
+        self.reading = True
+        self.hub.loop.add_reader(self.sock, self.on_readable)
+
+    def stop_reading(self) -> None:
+        if self.reading:
+            self.reading = False
+            self.hub.loop.remove_reader(self.sock)
+        for timer in self.timers.values():
+            timer.cancel()
+        self.timers.clear()
+
+    def close(self) -> None:
+        self.stop_reading()
+        self.sock.close()
+
+    def on_readable(self) -> None:
+        hub = self.hub
+        take = self.sock.recvfrom
+        receive = self.gateway.receive
+        now_ms = hub.now_ms()
+        for _ in range(BATCH):
+            try:
+                data, address = take(LARGEST)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                continue  # an earlier datagram of ours was not wanted; this says nothing about the socket
+            receive(data, address, address[0], now_ms)
+        hub.carry_out()
+        if hub.is_crowded():
+            hub.loop.remove_reader(self.sock)
+            self.reading = False
+            self.timers["hold"] = hub.loop.call_later(HOLD_S, self.hold)
+
+    def hold(self) -> None:
+        if self.hub.is_crowded():
+            self.timers["hold"] = self.hub.loop.call_later(HOLD_S, self.hold)
+        else:
+            self.start()
+
+    def advertise(self, to: tuple[str, int], interval_s: float) -> None:
+        """Tell those who look for a gateway that there is one, now and every `interval_s`."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        for packet in self.gateway.advertisements(int(interval_s)):
+            self.transmit(packet, to)
+        self.timers["advertise"] = self.hub.loop.call_later(interval_s, self.advertise, to, interval_s)
+
+    def transmit(self, packet: bytes, address: object) -> None:
+        try:
+            self.sock.sendto(packet, address)  # type: ignore[call-overload]  # it is what recvfrom gave
+        except OSError as error:
+            # A datagram may get lost anywhere; here it is at least counted.
+            self.not_sent += 1
+            log.debug("datagram not sent", extra={"address": format_address(address), "error": str(error)})
+
+    # What the core asks.
+
+    def open(self, address: object, envelope: Envelope | None) -> DatagramPeer:
+        return SnPeer(self, address, envelope)
+
+    def send(self, packet: bytes, address: object, envelope: Envelope | None) -> None:
+        self.hub.broker.counters.bytes_sent += len(packet)
+        self.transmit(packet if envelope is None else envelope.wrap(packet), address)
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    sock = socket.socket(family, kind, number)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        sock.setblocking(False)
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
