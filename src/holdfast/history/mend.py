@@ -110,3 +110,18 @@ def sync_path(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def forget_missing(folder: Path) -> list[str]:
+    """Take files that are gone or cut out of the table, so that the rest can be read. What was lost, a line each."""
+    table = load(folder)
+    files = pa.table(table.get_add_actions(flatten=True))
+    lost: list[str] = []
+    for row in files.select(["path", "size_bytes", "min.offset", "max.offset"]).to_pylist():
+        problem = file_problem(folder, row["path"], row["size_bytes"])
+        if problem:
+            (folder / row["path"]).unlink(missing_ok=True)
+            lost.append(f"{problem}; rows with offsets {row['min.offset']} to {row['max.offset']} are lost")
+    if lost:
+        table.repair(dry_run=False)
+    return lost

@@ -226,3 +226,13 @@ def read_statistics(txn: "Transaction[bytes]", environment: Environment) -> Stat
 def write_statistics(txn: "Transaction[bytes]", environment: Environment, statistics: Statistics) -> None:
     value = STATISTICS.pack(max(0, statistics.count), max(0, statistics.size), statistics.version)
     txn.put(STATISTICS_KEY, seal(STATISTICS_KEY, value), db=environment.db["meta"])
+
+
+def count_again(txn: "Transaction[bytes]", environment: Environment) -> None:
+    """Set the sums from the table itself, after entries were taken out behind their back."""
+    statistics = read_statistics(txn, environment)
+    statistics.count = statistics.size = 0
+    with txn.cursor(environment.db["retained"]) as cursor:
+        for key, stored in cursor.iternext():
+            statistics.add(1, len(key) + len(stored) - CHECKSUM_SIZE)
+    write_statistics(txn, environment, statistics)

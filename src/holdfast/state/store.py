@@ -6,8 +6,10 @@ from pathlib import Path
 from lmdb import Transaction
 
 from holdfast.broker.records import record_offset
+from holdfast.errors import StoreError
 from holdfast.state.environment import APPLIED_KEY, FIRST_MAP_SIZE, Environment
-from holdfast.state.fold import Fold
+from holdfast.state.fold import Fold, count_again
+from holdfast.state.formats import is_long_key, key_topic, unseal
 from holdfast.state.retained import Retained
 from holdfast.state.sessions import Sessions
 
@@ -52,6 +54,32 @@ class StateStore:
         applied = max(applied, upto)
         fold.finish(applied)
         return applied
+
+    def drop_damaged(self) -> tuple[list[bytes], list[str]]:
+        """Delete every value that fails its checksum: the topics of retained messages, and names of other entries."""
+        return self.environment.write(self.drop_damaged_in)
+
+    def drop_damaged_in(self, txn: "Transaction[bytes]") -> tuple[list[bytes], list[str]]:
+        topics: list[bytes] = []
+        others: list[str] = []
+        for name, db in self.environment.db.items():
+            with txn.cursor(db) as cursor:
+                found = cursor.first()
+                while found:
+                    key, stored = cursor.item()
+                    try:
+                        unseal(key, stored)
+                        found = cursor.next()
+                    except StoreError:
+                        if name == "retained" and not is_long_key(key):
+                            topics.append(key_topic(key))
+                        else:
+                            others.append(f"{key[:40]!r} of table {name}")
+                        cursor.delete()
+                        found = bool(cursor.key())
+        if topics:
+            count_again(txn, self.environment)
+        return topics, others
 
     def close(self) -> None:
         self.environment.close()

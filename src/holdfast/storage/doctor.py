@@ -11,7 +11,7 @@ from holdfast.errors import StoreError
 from holdfast.journal.disk import Disk
 from holdfast.journal.lock import FolderLock
 from holdfast.journal.reader import Reader
-from holdfast.journal.record import frame_all
+from holdfast.journal.record import RESERVED, frame_all, own_record
 from holdfast.journal.recovery import find_end
 from holdfast.journal.segment import Segment, SegmentName, checksum, segment_names
 from holdfast.state import check
@@ -151,8 +151,9 @@ def rewrite(folder: DataFolder, disk: Disk, name: SegmentName) -> str:
     while batch := reader.read(limit):
         records += batch
     reader.close()
+    given_out = own_record(RESERVED, name.first - 1, max(reader.reserved, reader.closed, reader.last + 1))
     fresh = Segment.create(disk, folder.journal, name.first)
-    fresh.write(frame_all(records, checksum))
+    fresh.write(frame_all([given_out, *records], checksum))
     fresh.sync()
     fresh.seal()
     target = folder.set_aside(folder.journal / str(name))
