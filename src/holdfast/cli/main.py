@@ -31,6 +31,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "sub": Command("holdfast.cli.sub", "sub", "Subscribe and print what arrives, with mosquitto_sub's flags."),
     "check-config": Command("holdfast.cli.check_config", "check_config", "Show the effective settings and problems."),
     "bench": Command("holdfast.cli.bench", "bench", "Put load on any MQTT broker and measure it."),
+    "doctor": Command("holdfast.cli.doctor", "doctor", "Check a data folder, and repair it on request."),
 }
 
 
