@@ -45,10 +45,19 @@ class Tombstones:
         self.count += 1
         if len(self.topics) >= BLOCK:
             self.seal()
-        while self.count > most and self.blocks:
+        while self.count > most:
+            self.forget()
+
+    def forget(self) -> None:
+        """Let go of the oldest: a whole block, if there is one."""
+        if self.blocks:
             block = self.blocks.popleft()
             self.count -= block.count
             self.known_since = block.last
+        else:
+            self.count -= 1
+            self.known_since = self.offsets.pop(0)
+            del self.topics[0]
 
     def seal(self) -> None:
         offsets = b"".join([offset.to_bytes(OFFSET_SIZE, "big") for offset in self.offsets])
