@@ -1,6 +1,7 @@
 """The composition root: configuration in, running broker out. The only place that names concrete parts."""
 
 import asyncio
+import ctypes
 import errno
 import gc
 import importlib.util
@@ -9,8 +10,9 @@ import resource
 import secrets
 import signal
 import socket
+import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast import __version__, diagnostics
 from holdfast.broker.access import ALL, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access, Rule
@@ -22,6 +24,7 @@ from holdfast.broker.sn.settings import SnSettings
 from holdfast.broker.system import SystemTopics
 from holdfast.config import ConfigError, Listener, Loaded, Settings, milliseconds
 from holdfast.errors import UsageError
+from holdfast.identity.passwords import PasswordFile
 from holdfast.net.authentication import PasswordAuthenticator
 from holdfast.net.commit import Commits
 from holdfast.net.gate import Gate
@@ -30,8 +33,10 @@ from holdfast.net.peer import StreamPeer
 from holdfast.net.tls import Certificates
 from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import WebSocketPeer
-from holdfast.passwords import PasswordFile
 from holdfast.storage.disk import DiskStorage
+
+if TYPE_CHECKING:
+    from holdfast.api.serving import HttpService
 
 log = logging.getLogger("holdfast")
 
@@ -41,6 +46,8 @@ SHUTDOWN_GRACE_S = 2.0
 # The core makes no reference cycles. What others make is collected in small, frequent portions; a full collection
 # would look at every retained message there is and stop the loop for it.
 COLLECT_EVERY_S = 5.0
+# So many retained messages gone are worth asking the system to take their memory back.
+TRIM_AFTER = 100_000
 
 ACTIONS = {"publish": PUBLISH, "subscribe": SUBSCRIBE, "retain": RETAIN, "receive": RECEIVE, "all": ALL}
 POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
@@ -84,6 +91,8 @@ class Server:
         self.system = SystemTopics(__version__, self.hub.now_ms())
         self.timers: list[asyncio.TimerHandle] = []
         self.storage: DiskStorage | None = None
+        self.trimmed_at = 0
+        self.http: HttpService | None = None
 
     async def start(self) -> None:
         self.open_storage()
@@ -103,7 +112,7 @@ class Server:
             self.every(interval, self.publish_system)
         gc.freeze()
         gc.disable()
-        self.every(COLLECT_EVERY_S, lambda: gc.collect(1))
+        self.every(COLLECT_EVERY_S, self.tidy)
 
     def open_storage(self) -> None:
         """Take up the data folder: the retained set and sessions of before, and a journal for what comes."""
@@ -126,21 +135,10 @@ class Server:
             self.listen_for_sensors(listener)
             return
         if listener.scheme in ("http", "https"):
-            log.warning("listener not served by this version", extra={"listener": listener.url})
+            self.listen_http(listener)
             return
         gate = Gate(listener.max_connections, settings.limits.message_rate, listener.allow_anonymous)
-        context = None
-        if listener.is_tls:
-            certificates = Certificates(
-                listener.cert,
-                listener.key,
-                listener.ca,
-                listener.require_client_certificate,
-                settings.tls.min_version,
-                settings.tls.ciphers,
-            )
-            self.certificates.append(certificates)
-            context = certificates.context
+        context = self.tls_context(listener)
         hub = self.hub
         factory: Callable[[], Any] = lambda: StreamPeer(hub, gate)  # noqa: E731
         if listener.is_websocket:
@@ -158,6 +156,54 @@ class Server:
             host, port = sock.getsockname()[:2]
             place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             log.info(f"listening {listener.scheme}://{place}")
+
+    def tls_context(self, listener: Listener) -> ssl.SSLContext | None:
+        """None where the listener speaks in the clear."""
+        if not listener.is_tls:
+            return None
+        tls = self.loaded.settings.tls
+        certificates = Certificates(
+            listener.cert, listener.key, listener.ca, listener.require_client_certificate, tls.min_version, tls.ciphers
+        )
+        self.certificates.append(certificates)
+        return certificates.context
+
+    def listen_http(self, listener: Listener) -> None:
+        """Serve API and dashboard on this listener too."""
+        if not can_serve_http():
+            return
+        context = self.tls_context(listener)
+        if self.http is None:
+            self.http = self.make_http()
+        try:
+            host, port = self.http.listen(listener.host, listener.port, context, listener.max_connections)
+        except OSError as error:
+            raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        log.info(f"listening {listener.scheme}://{place}")
+
+    def make_http(self) -> "HttpService":
+        from holdfast.api.desk import Desk
+        from holdfast.api.guard import Doorkeeper
+        from holdfast.api.serving import HttpService
+
+        settings = self.loaded.settings
+        storage = self.storage
+        recovered = storage.recovered if storage is not None else None
+        writes_history = storage is not None and any(follower.name == "history" for follower in storage.followers)
+        desk = Desk(
+            self.hub,
+            journal=recovered.journal if recovered is not None else None,
+            history=storage.folder.history if storage is not None and writes_history else None,
+            reached=storage.reached if storage is not None else None,
+            problems=storage.problems if storage is not None else None,
+            version=__version__,
+            started_at_ms=self.hub.now_ms(),
+            storage_type=settings.retainer.storage_type,
+        )
+        keys, users = api_secrets(settings)
+        doorkeeper = Doorkeeper(self.broker, keys, users, settings.api.admins)
+        return HttpService(desk, doorkeeper, settings.api.cors)
 
     def listen_for_sensors(self, listener: Listener) -> None:
         """MQTT-SN: every client of the listener is behind the one socket."""
@@ -185,6 +231,14 @@ class Server:
         self.timers.append(self.loop.call_later(interval_s, again))
         self.loop.call_soon(act)
 
+    def tidy(self) -> None:
+        gc.collect(1)
+        retained = self.broker.retained
+        removed = retained.deletes + retained.expired
+        if removed - self.trimmed_at > TRIM_AFTER:
+            self.trimmed_at = removed
+            give_memory_back()
+
     def publish_system(self) -> None:
         self.broker.now_ms = self.hub.now_ms()
         self.system.publish(self.broker)
@@ -196,6 +250,7 @@ class Server:
             loaded = self.loaded.reload()
             rules = access_rules(loaded.settings)
             passwords = password_file(loaded.settings)
+            keys, users = api_secrets(loaded.settings)
             for certificates in self.certificates:
                 certificates.reload()
         except (ConfigError, OSError) as error:
@@ -206,6 +261,8 @@ class Server:
         fill_retainer(self.broker.settings, loaded.settings)
         self.broker.set_policies(retainer_policies(loaded.settings))
         self.authenticator.passwords = passwords
+        if self.http is not None:
+            self.http.doorkeeper.replace(keys, users, loaded.settings.api.admins)
         left = unchanged(self.loaded.settings, loaded.settings)
         self.loaded = loaded
         log.info("reloaded certificates, log level, users, access rules, retainer limits and policies")
@@ -219,6 +276,8 @@ class Server:
             endpoint.stop_reading()
         for timer in self.timers:
             timer.cancel()
+        if self.http is not None:
+            await self.http.stop()
         self.hub.stop()
         log.info("stopping", extra={"clients": self.broker.counters.connected_now})
         self.broker.shut_down(self.hub.now_ms())
@@ -247,6 +306,21 @@ def can_write_history() -> bool:
         return True
     log.warning("no history is written: install holdfast[history], or set history.enable=false")
     return False
+
+
+def can_serve_http() -> bool:
+    """Whether the parts that `holdfast[ui]` brings are there; says so when they are not."""
+    if all(importlib.util.find_spec(name) is not None for name in ("fastapi", "uvicorn", "prometheus_client")):
+        return True
+    log.warning("no HTTP API and no dashboard: install holdfast[ui], or leave http:// out of the listeners")
+    return False
+
+
+def give_memory_back() -> None:
+    """Ask the C library to return what is free; not every one knows how."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def explain(error: OSError) -> str:
@@ -363,9 +437,15 @@ def password_file(settings: Settings) -> PasswordFile | None:
     return PasswordFile(path) if path is not None else None
 
 
+def api_secrets(settings: Settings) -> tuple[PasswordFile | None, PasswordFile | None]:
+    """API keys, and the users of the broker."""
+    path = settings.api.key_file
+    return PasswordFile(path) if path is not None else None, password_file(settings)
+
+
 def unchanged(old: Settings, new: Settings) -> list[str]:
     """Settings that differ but are read only at start."""
-    reloadable = {"access", "auth", "log", "tls"}
+    reloadable = {"access", "api", "auth", "log", "tls"}
     fixed = {"enable", "storage_type"}  # of the retainer
     before = old.model_dump()
     after = new.model_dump()
