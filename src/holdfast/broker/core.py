@@ -87,10 +87,16 @@ class Broker:
         self.now_ms = now_ms
         if connection.state == CLOSED:
             return
+        counters = self.counters
+        received = counters.messages_received
+        before = received[0] + received[1] + received[2]
         try:
             receive(self, connection, data)
         except ProtocolError as error:
             self.fail(connection, error)
+        version = connection.version & 7
+        counters.received_by_version[version] += received[0] + received[1] + received[2] - before
+        counters.bytes_received_by_version[version] += len(data)
 
     def lost(self, connection: Connection, now_ms: int) -> None:
         """The network connection is gone without DISCONNECT."""
@@ -225,6 +231,7 @@ class Broker:
 
     def count_sent(self, connection: Connection, qos: int, size: int) -> None:
         self.counters.messages_sent[qos] += 1
+        self.counters.sent_by_version[connection.version & 7] += 1
         self.counters.payload_sent += size
         if not connection.touched:
             connection.touched = True

@@ -273,6 +273,7 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: Run) -> 
         to.outbox.append(piece)
         to.outbox_bytes += len(piece)
         broker.counters.messages_sent[0] += count
+        broker.counters.sent_by_version[to.version & 7] += count
         broker.counters.payload_sent += payload
         if not to.touched:
             broker.touch(to)

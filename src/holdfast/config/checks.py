@@ -48,6 +48,7 @@ def _is_guarded(settings: Settings, listener: Listener) -> bool:
         listener.allow_anonymous
         or listener.is_loopback
         or settings.auth.password_file is not None
+        or (listener.scheme in ("http", "https") and settings.api.key_file is not None)
         or listener.require_client_certificate
     )
 
@@ -58,6 +59,7 @@ def _files(settings: Settings) -> Iterator[Problem]:
         ("tls.key", settings.tls.key),
         ("tls.ca", settings.tls.ca),
         ("auth.password_file", settings.auth.password_file),
+        ("api.key_file", settings.api.key_file),
     ]
     known = {path for _, path in named}
     for listener in settings.listeners():

@@ -49,6 +49,7 @@ EXAMPLE_VALUES: Final = {
     "tls.cert": '"server.pem"',
     "tls.key": '"server.key"',
     "tls.ca": '"clients.pem"',
+    "api.key_file": '"api-keys"',
     "auth.allow_anonymous": "false",
     "auth.password_file": '"passwords"',
 }

@@ -13,7 +13,7 @@ from holdfast.broker.topics import is_valid_filter
 from holdfast.config.listener import Listener, ListenerUrl, parse_listener
 from holdfast.config.quantity import Duration, Size
 
-DEFAULT_LISTEN: Final = ("tcp://127.0.0.1:1883", "ws://127.0.0.1:8083")
+DEFAULT_LISTEN: Final = ("tcp://127.0.0.1:1883", "ws://127.0.0.1:8083", "http://127.0.0.1:18083")
 
 
 def _no_boolean(value: object) -> object:
@@ -318,6 +318,23 @@ class Sn(Section):
     )
 
 
+class Api(Section):
+    """Who may use the HTTP API and the dashboard. Without key file and password file, only this machine may."""
+
+    key_file: Path | None = Field(
+        default=None,
+        description="API keys and hashes of their secrets, in the format of the password file. A key may do everything.",
+    )
+    admins: Annotated[list[str], BeforeValidator(_one_or_many)] = Field(
+        default=[],
+        description="Users of the password file who may do everything. Others see and change the topics that the "
+        "`[[access]]` rules give them.",
+    )
+    cors: Annotated[list[str], BeforeValidator(_one_or_many)] = Field(
+        default=[], description="Origins whose pages may call the API, such as `https://ops.example`; none by default."
+    )
+
+
 class Sys(Section):
     """The `$SYS` topics."""
 
@@ -359,6 +376,7 @@ class Settings(Section):
     tls: Tls = Tls()
     websocket: Websocket = Websocket()
     auth: Auth = Auth()
+    api: Api = Api()
     sn: Sn = Sn()
     sys: Sys = Sys()
     log: Log = Log()

@@ -24,6 +24,7 @@ from holdfast.journal.record import CLOSED, RESERVED, ascending, frame_all, fram
 from holdfast.journal.recovery import find_end
 from holdfast.journal.retention import Retention, SealedSegment
 from holdfast.journal.segment import ALLOCATE, HEAD_SIZE, Segment, checksum
+from holdfast.journal.timings import Timings
 from holdfast.journal.watermark import Watermark
 
 Done = Callable[[StoreError | None], None]
@@ -119,6 +120,7 @@ class Journal:
         self.unsynced: list[bytes] = []  # records in the segment that are not durable yet
         self.held: list[bytes] = []  # records that the disk refused
         self.synced_at = monotonic()
+        self.sync_times = Timings()
         self.retry_at = 0.0
         self.problem: StoreError | None = None
         self.lost = 0
@@ -306,7 +308,9 @@ class Journal:
 
     def sync(self) -> None:
         assert self.segment is not None
+        started_at = monotonic()
         self.segment.sync()
+        self.sync_times.add(monotonic() - started_at)
         self.on_synced()
 
     def on_synced(self) -> None:

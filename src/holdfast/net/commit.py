@@ -78,6 +78,7 @@ class Commits:
             connection.withheld -= 1
             if error is None:
                 self.broker.counters.bytes_sent += len(data)
+                self.broker.counters.bytes_sent_by_version[connection.version & 7] += len(data)
                 connection.peer.write(data)
             elif connection.state != CLOSED:
                 disconnect(self.broker, connection, QUOTA_EXCEEDED, "the message cannot be stored now")

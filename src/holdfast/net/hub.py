@@ -91,6 +91,7 @@ class Hub:
         if connection.outbox:
             data = connection.take()
             self.broker.counters.bytes_sent += len(data)
+            self.broker.counters.bytes_sent_by_version[connection.version & 7] += len(data)
             connection.peer.write(data)
 
     def on_work(self) -> None:

@@ -1,0 +1,116 @@
+"""The live channel of the dashboard: a WebSocket on which a page says what it shows and hears when that changes.
+
+The page names topics and places in the tree. A few times a second those are looked up, and what differs from last time
+is sent. So a page costs the same whether the broker moves ten messages a second or a million: publishes are not
+touched, and nobody is subscribed.
+"""
+
+import asyncio
+import json
+from typing import Any, cast
+
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+
+from holdfast.api.guard import Caller
+from holdfast.api.message import summary_of
+from holdfast.api.parts import Parts
+
+router = APIRouter()
+
+STEP_S = 0.5
+WATCHED_MOST = 500
+CHANNELS_MOST = 200
+
+
+class Watch:
+    """What one page shows, and what it was last told of it."""
+
+    def __init__(self, parts: Parts, caller: Caller) -> None:
+        self.parts = parts
+        self.caller = caller
+        self.topics: dict[str, int] = {}
+        self.places: dict[str | None, int] = {}
+        self.version = -1
+
+    def take(self, asked: Any) -> None:
+        """A new list of what is shown; malformed parts of it are left out."""
+        if not isinstance(asked, dict):
+            return
+        topics = asked.get("topics", [])
+        places = asked.get("places", [])
+        if isinstance(topics, list):
+            wanted = [topic for topic in topics[:WATCHED_MOST] if isinstance(topic, str)]
+            self.topics = {
+                topic: self.topics.get(topic, -1)
+                for topic in wanted
+                if self.caller.may_read(topic.encode(errors="replace"))
+            }
+        if isinstance(places, list) and self.caller.sees_all:
+            known = self.places
+            shown = [place for place in places[:WATCHED_MOST] if place is None or isinstance(place, str)]
+            self.places = {place: known.get(place, -2) for place in shown}
+        self.version = -1
+
+    def changes(self) -> dict[str, object]:
+        """What is different from last time; empty when nothing is."""
+        desk = self.parts.desk
+        retained = desk.broker.retained
+        now_ms = desk.now_ms()
+        # Nothing was set, deleted or expired. $SYS topics change without a new version; they wait for the next one.
+        if retained.version == self.version:
+            return {}
+        self.version = retained.version
+        messages: list[dict[str, object]] = []
+        gone: list[str] = []
+        for topic, known in self.topics.items():
+            message = retained.get(topic.encode(errors="replace"), now_ms)
+            version = 0 if message is None else message.offset
+            if version == known:
+                continue
+            self.topics[topic] = version
+            if message is not None:
+                messages.append(summary_of(message))
+            elif known > 0:
+                gone.append(topic)
+        places: list[dict[str, object]] = []
+        for place, size in self.places.items():
+            now = self.parts.tree.size_of(None if place is None else place.encode(errors="replace").decode())
+            if now != size:
+                self.places[place] = now
+                if size != -2:
+                    places.append({"place": place, "children": now})
+        if not messages and not gone and not places:
+            return {}
+        return {"messages": messages, "gone": gone, "places": places, "version": retained.version}
+
+
+@router.websocket("/api/v1/live")
+async def live(socket: WebSocket) -> None:
+    parts = cast(Parts, socket.app.state.parts)
+    if socket.app.state.channels >= CHANNELS_MOST:
+        await socket.close(4503, "too many pages are open")
+        return
+    await socket.accept()
+    socket.app.state.channels += 1
+    watch = Watch(parts, socket.state.caller)
+    reader = asyncio.create_task(listen(socket, watch), name="holdfast-live")
+    try:
+        while not reader.done():
+            body = {"overview": parts.series.overview(0), **watch.changes()}
+            await socket.send_text(json.dumps(body))
+            await asyncio.wait([reader], timeout=STEP_S)
+    except (WebSocketDisconnect, RuntimeError):
+        pass  # the page is gone
+    finally:
+        socket.app.state.channels -= 1
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+
+
+async def listen(socket: WebSocket, watch: Watch) -> None:
+    while True:
+        text = await socket.receive_text()
+        try:
+            watch.take(json.loads(text))
+        except ValueError:
+            continue

@@ -1,0 +1,172 @@
+"""`/metrics`: the broker's numbers in Prometheus' words, read when they are asked for and never before."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from holdfast.api.desk import Desk
+from holdfast.api.series import DELAY_BOUNDS, Series
+from holdfast.broker.message import OUTCOMES, REFUSED_SIZE
+
+PROTOCOLS = ("3.1", "3.1.1", "5.0", "SN1.2", "SN2.0", "api")
+
+
+class BrokerCollector(Collector):
+    def __init__(self, desk: Desk, series: Series) -> None:
+        self.desk = desk
+        self.series = series
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self.clients()
+        yield from self.traffic()
+        yield from self.retained()
+        yield from self.disk()
+        yield from self.loop()
+
+    def clients(self) -> Iterator[Metric]:
+        broker = self.desk.broker
+        counters = broker.counters
+        by_protocol: Counter[str] = Counter()
+        queued = inflight = queued_bytes = 0
+        deepest = 0
+        for session in broker.sessions.values():
+            if session.connection is not None:
+                by_protocol[session.protocol] += 1
+            queued += len(session.queue)
+            deepest = max(deepest, len(session.queue))
+            queued_bytes += session.queued_bytes
+            inflight += len(session.inflight)
+        connections = GaugeMetricFamily("holdfast_connections", "Clients connected now.", labels=["protocol"])
+        for protocol in sorted(set(PROTOCOLS[:-1]) | set(by_protocol)):
+            connections.add_metric([protocol], by_protocol[protocol])
+        yield connections
+        yield counter("holdfast_connections_opened", "Network connections opened.", counters.connections_opened)
+        yield counter("holdfast_connects_refused", "CONNECT packets refused.", counters.connects_refused)
+        yield counter("holdfast_sessions_taken_over", "Sessions taken over.", counters.sessions_taken_over)
+        yield counter("holdfast_sessions_expired", "Sessions expired.", counters.sessions_expired)
+        yield counter("holdfast_protocol_errors", "Clients that broke the protocol.", counters.protocol_errors)
+        yield gauge("holdfast_sessions", "Sessions, of connected and absent clients.", len(broker.sessions))
+        yield gauge("holdfast_subscriptions", "Subscriptions.", broker.subscriptions.count)
+        yield gauge("holdfast_queued_messages", "Messages waiting in queues of sessions.", queued)
+        yield gauge("holdfast_queued_bytes", "Bytes waiting in queues of sessions.", queued_bytes)
+        yield gauge("holdfast_queue_deepest", "Messages in the longest queue.", deepest)
+        yield gauge("holdfast_inflight_messages", "Messages sent and not acknowledged.", inflight)
+
+    def traffic(self) -> Iterator[Metric]:
+        counters = self.desk.broker.counters
+        received = CounterMetricFamily("holdfast_messages_received", "Publishes received.", labels=["qos"])
+        sent = CounterMetricFamily("holdfast_messages_sent", "Publishes sent.", labels=["qos"])
+        for qos in range(3):
+            received.add_metric([str(qos)], counters.messages_received[qos])
+            sent.add_metric([str(qos)], counters.messages_sent[qos])
+        yield received
+        yield sent
+        yield by_protocol("holdfast_protocol_messages_received", "Publishes received.", counters.received_by_version)
+        yield by_protocol("holdfast_protocol_messages_sent", "Publishes sent.", counters.sent_by_version)
+        yield by_protocol("holdfast_protocol_bytes_received", "Bytes received.", counters.bytes_received_by_version)
+        yield by_protocol("holdfast_protocol_bytes_sent", "Bytes sent.", counters.bytes_sent_by_version)
+        yield counter("holdfast_packets_received", "Packets received.", counters.packets_received)
+        yield counter("holdfast_bytes_received", "Bytes received from clients.", counters.bytes_received)
+        yield counter("holdfast_bytes_sent", "Bytes sent to clients.", counters.bytes_sent)
+        yield counter("holdfast_payload_bytes_received", "Payload bytes received.", counters.payload_received)
+        yield counter("holdfast_payload_bytes_sent", "Payload bytes sent.", counters.payload_sent)
+        yield counter("holdfast_wills_published", "Wills published.", counters.wills_published)
+        yield counter("holdfast_publishes_refused", "Publishes refused for rights or disk.", counters.publishes_refused)
+        dropped = CounterMetricFamily("holdfast_messages_dropped", "Deliveries dropped.", labels=["reason"])
+        dropped.add_metric(["slow"], counters.dropped_slow)
+        dropped.add_metric(["queue_full"], counters.dropped_queue_full)
+        dropped.add_metric(["expired"], counters.dropped_expired)
+        dropped.add_metric(["too_large"], counters.dropped_too_large)
+        dropped.add_metric(["no_member"], counters.dropped_no_member)
+        yield dropped
+
+    def retained(self) -> Iterator[Metric]:
+        broker = self.desk.broker
+        retained = broker.retained
+        count = retained.live_count(self.desk.now_ms())
+        yield gauge("holdfast_retained_messages", "Retained messages.", count)
+        yield gauge("emqx_retained_count", "The same as holdfast_retained_messages, by EMQX's name.", count)
+        yield gauge("holdfast_retained_bytes", "Topic, payload and property bytes retained.", retained.size)
+        yield gauge("holdfast_retained_version", "Offset of the last change of the retained set.", retained.version)
+        yield counter("holdfast_retained_sets", "Retained messages set.", retained.sets)
+        yield counter("holdfast_retained_deletes", "Retained messages deleted.", retained.deletes)
+        yield counter("holdfast_retained_expired", "Retained messages expired.", retained.expired)
+        refused = CounterMetricFamily("holdfast_retained_refused", "Publishes not retained.", labels=["reason"])
+        for outcome in range(REFUSED_SIZE, len(OUTCOMES)):
+            refused.add_metric([OUTCOMES[outcome].removeprefix("refused_")], retained.refused[outcome])
+        yield refused
+        counters = broker.counters
+        yield gauge("holdfast_snapshots", "Snapshots in progress.", counters.snapshots_begun - counters.snapshots_ended)
+        yield counter("holdfast_snapshots_begun", "Snapshots begun.", counters.snapshots_begun)
+        yield counter("holdfast_snapshot_messages", "Messages of snapshots that ended.", counters.snapshot_messages)
+
+    def disk(self) -> Iterator[Metric]:
+        desk = self.desk
+        yield gauge("holdfast_offset", "Offset of the last accepted publish.", desk.broker.offset)
+        yield gauge("holdfast_history_lag_offsets", "Offsets the history is behind.", self.series.history_lag())
+        yield gauge("holdfast_history_lag_seconds", "Time the history is behind.", self.series.lag_s)
+        state = desk.reached.get("state", desk.broker.offset)
+        behind = 0 if desk.journal is None else max(0, desk.journal.durable - state)
+        yield gauge("holdfast_state_lag_offsets", "Offsets the state on disk is behind.", behind)
+        journal = desk.journal
+        if journal is None:
+            return
+        yield gauge("holdfast_journal_healthy", "Whether the journal can be written.", int(journal.healthy))
+        yield gauge("holdfast_journal_backlog_bytes", "Bytes waiting for the journal.", journal.backlog)
+        yield gauge("holdfast_journal_durable_offset", "Offset up to which the journal is durable.", journal.durable)
+        times = journal.sync_times
+        yield counter("holdfast_journal_commits", "Times the journal was synced.", sum(times.counts))
+        yield histogram(
+            "holdfast_journal_sync_seconds", "Time of a sync of the journal.", times.bounds, times.counts, times.total_s
+        )
+
+    def loop(self) -> Iterator[Metric]:
+        delay = self.series.delay
+        yield histogram(
+            "holdfast_event_loop_delay_seconds",
+            "How late the event loop runs its timers.",
+            DELAY_BOUNDS,
+            delay.counts,
+            delay.total_s,
+        )
+        yield gauge("holdfast_start_time_seconds", "When the broker started.", self.desk.started_at_ms / 1000)
+        info = GaugeMetricFamily("holdfast_info", "The version that runs.", labels=["version"])
+        info.add_metric([self.desk.version], 1)
+        yield info
+
+
+def by_protocol(name: str, text: str, values: list[int]) -> Metric:
+    family = CounterMetricFamily(name, f"{text[:-1]}, by protocol version.", labels=["protocol"])
+    for version, protocol in ((3, "3.1"), (4, "3.1.1"), (5, "5.0")):
+        family.add_metric([protocol], values[version])
+    return family
+
+
+def counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def histogram(name: str, text: str, bounds: tuple[float, ...], counts: list[int], total: float) -> Metric:
+    """`counts` are of each bucket alone, one more than there are bounds."""
+    buckets: list[tuple[str, float]] = []
+    so_far = 0
+    for bound, count in zip([*map(str, bounds), "+Inf"], list(counts), strict=True):
+        so_far += count
+        buckets.append((bound, so_far))
+    return HistogramMetricFamily(name, text, buckets=buckets, sum_value=total)
+
+
+class Metrics:
+    def __init__(self, desk: Desk, series: Series) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(BrokerCollector(desk, series))
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)

@@ -1,0 +1,265 @@
+"""The shapes of answers, for the OpenAPI document. What is sent is held against them by the tests."""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from holdfast.api.message import Publisher, Summary, Whole
+
+
+class MessagePage(BaseModel):
+    messages: list[Summary]
+    next: str | None
+    version: int
+
+
+class Rehearsal(BaseModel):
+    dry_run: bool
+    count: int
+    bytes: int
+    sample: list[str]
+    token: str
+
+
+class Cleared(BaseModel):
+    dry_run: bool
+    count: int
+    operation: str
+
+
+class Restored(BaseModel):
+    operation: str
+    dry_run: bool
+    restored: int
+    present: int
+    expired: int
+    refused: int
+
+
+class Usage(BaseModel):
+    prefix: str | None
+    count: int
+    bytes: int
+
+
+class Leaf(BaseModel):
+    version: int
+    size: int
+    qos: int
+    stored_at_ms: int
+    expires_at_ms: int | None
+    preview: str | None
+
+
+class Child(BaseModel):
+    name: str
+    path: str
+    leaf: bool
+    count: int | None
+    bytes: int | None
+    message: Leaf | None
+
+
+class TreeLevel(BaseModel):
+    prefix: str | None
+    total: int
+    sorted: bool
+    children: list[Child]
+    next: str | None
+    version: int
+
+
+class HistoryRow(Whole):
+    outcome: str
+    retain: bool
+
+
+class HistoryOf(BaseModel):
+    topic: str
+    complete_from: int
+    upto: int
+    rows: list[HistoryRow]
+    next: int | None
+
+
+class Span(BaseModel):
+    from_ms: int | None
+    upto_ms: int | None
+    rows: int
+    bytes: int
+    complete_from: int
+    upto: int
+
+
+class MomentPage(BaseModel):
+    total: int | None
+    messages: list[HistoryRow]
+    next: str | None
+
+
+class Published(BaseModel):
+    version: int
+    reason: int
+    reason_name: str
+
+
+class Group(BaseModel):
+    count: int
+    bytes: int
+    messages: list[Summary]
+
+
+class Absent(BaseModel):
+    client_id: str
+    last_write: str
+    last_write_ms: int
+    count: int
+    bytes: int
+    sample: str
+
+
+class Discovery(Summary):
+    state_topic: str
+
+
+class Subtree(BaseModel):
+    prefix: str
+    count: int
+    bytes: int
+
+
+class HygieneReport(BaseModel):
+    days: float
+    count: int
+    bytes: int
+    stale: Group
+    publishers: list[Absent]
+    discovery: list[Discovery]
+    subtrees: list[Subtree]
+    commands: Group
+    expiring: Group
+
+
+class RetainedTotals(BaseModel):
+    count: int
+    bytes: int
+    version: int
+    sets: int
+    deletes: int
+    expired: int
+
+
+class Overview(BaseModel):
+    version: str
+    now_ms: int
+    started_at_ms: int
+    storage_type: str
+    has_history: bool
+    offset: int
+    connections: int
+    sessions: int
+    subscriptions: int
+    messages_in: list[int]
+    messages_out: list[int]
+    bytes_in: int
+    bytes_out: int
+    retained: RetainedTotals
+    refused: dict[str, int]
+    dropped: dict[str, int]
+    publishes_refused: int
+    connects_refused: int
+    protocol_errors: int
+    history_lag: int
+    history_lag_s: float
+    loop_delay_s: float
+    problems: dict[str, str]
+    series: dict[str, list[int]]
+
+
+class Who(BaseModel):
+    known: bool
+    name: str | None
+    admin: bool
+    login: bool
+
+
+class Meta(BaseModel):
+    page: int
+    limit: int
+    count: int
+    hasnext: bool
+
+
+class EmqxMessage(BaseModel):
+    msgid: str
+    topic: str
+    qos: int
+    publish_at: str
+    from_clientid: str
+    from_username: str
+
+
+class EmqxWhole(EmqxMessage):
+    payload: str
+
+
+class EmqxMessages(BaseModel):
+    data: list[EmqxMessage]
+    meta: Meta
+
+
+class EmqxClient(BaseModel):
+    clientid: str
+    username: str | None
+    ip_address: str
+    port: int
+    connected: bool
+    connected_at: str | None
+    created_at: str
+    proto_name: str
+    proto_ver: int
+    keepalive: int
+    clean_start: bool
+    expiry_interval: int
+    subscriptions_cnt: int
+    inflight_cnt: int
+    inflight_max: int
+    mqueue_len: int
+    awaiting_rel_cnt: int
+    node: str
+
+
+class EmqxClients(BaseModel):
+    data: list[EmqxClient]
+    meta: Meta
+
+
+class EmqxSubscription(BaseModel):
+    clientid: str
+    topic: str
+    qos: int
+    nl: int
+    rap: int
+    rh: int
+    node: str
+
+
+class EmqxSubscriptions(BaseModel):
+    data: list[EmqxSubscription]
+    meta: Meta
+
+
+class EmqxPublished(BaseModel):
+    id: str | None = None
+    message: str | None = None
+    reason_code: int | None = None
+
+
+class Token(BaseModel):
+    token: str
+    version: str
+
+
+Retainer = dict[str, Any]
+
+__all__ = ["Publisher", "Summary", "Whole"]

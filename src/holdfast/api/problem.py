@@ -1,0 +1,107 @@
+"""What goes wrong, told as problem details (RFC 9457). EMQX's `code` and `message` stand beside, for scripts that know
+those.
+"""
+
+from http import HTTPStatus
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from holdfast.errors import HoldfastError, ProtocolError, StoreError, UsageError
+
+MEDIA_TYPE = "application/problem+json"
+CODES = {
+    400: "BAD_REQUEST",
+    401: "UNAUTHORIZED",
+    403: "FORBIDDEN",
+    404: "NOT_FOUND",
+    405: "METHOD_NOT_ALLOWED",
+    409: "CONFLICT",
+    410: "GONE",
+    413: "TOO_LARGE",
+    422: "BAD_REQUEST",
+    503: "SERVICE_UNAVAILABLE",
+}
+
+
+class Details(BaseModel):
+    """An RFC 9457 problem; `code` and `message` are there for clients written for EMQX."""
+
+    type: str = Field(examples=["about:blank"])
+    title: str
+    status: int
+    detail: str
+    code: str
+    message: str
+
+
+# What every operation may answer with besides success.
+RESPONSES: dict[int | str, dict[str, object]] = {
+    status: {"description": text, "content": {MEDIA_TYPE: {"schema": Details.model_json_schema()}}}
+    for status, text in (("4XX", "refused, with the reason"), ("5XX", "cannot be answered now"), (422, "not valid"))
+}
+
+
+class Problem(Exception):
+    """Raised by operations; answered with its status and details."""
+
+    def __init__(self, status: int, detail: str, **more: object) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.more = more
+
+
+def response(
+    status: int, detail: str, more: dict[str, object] | None = None, headers: dict[str, str] | None = None
+) -> JSONResponse:
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": CODES.get(status, "INTERNAL_ERROR"),
+        "message": detail,
+        **(more or {}),
+    }
+    return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
+
+
+async def on_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return response(error.status, error.detail, error.more)
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return response(error.status_code, str(error.detail).lower(), headers=dict(error.headers or {}))
+
+
+async def on_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [
+        f"{'.'.join(str(part) for part in one['loc'] if part not in ('query', 'body', 'path'))}: {one['msg'].lower()}"
+        for one in error.errors()
+    ]
+    return response(400 if request.url.path.startswith("/api/v5/") else 422, "; ".join(found), {"problems": found})
+
+
+async def on_our_error(request: Request, error: Exception) -> Response:
+    """Whose fault it was stands in the type."""
+    status = 500
+    if isinstance(error, ProtocolError | UsageError):
+        status = 400
+    elif isinstance(error, StoreError):
+        status = 503
+    return response(status, str(error))
+
+
+HANDLERS = {
+    Problem: on_problem,
+    HTTPException: on_http_error,
+    RequestValidationError: on_invalid,
+    HoldfastError: on_our_error,
+}

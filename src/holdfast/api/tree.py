@@ -1,0 +1,145 @@
+"""One level of the topic tree at a time, for whoever opens it by hand."""
+
+import asyncio
+import time
+from bisect import bisect_right
+from itertools import islice
+
+from holdfast.api.desk import Desk
+from holdfast.api.listing import PORTION
+from holdfast.api.message import preview_of
+from holdfast.broker.index import Index
+from holdfast.broker.message import Message
+from holdfast.broker.views import ANY, Branch, Query, branch, child_count, child_names, collect, count_below
+
+# Up to this many children are sorted; more come in the order in which they were first set.
+SORTED_MOST = 20_000
+COUNT_VISITS = 30_000
+COUNT_S = 0.02
+
+
+class Tree:
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+
+    async def children(self, prefix: str | None, after: str, limit: int) -> dict[str, object]:
+        """Children of a place, None being the root: the `limit` after the one named."""
+        levels = [] if prefix is None else prefix.encode().split(b"/")
+        index = self.desk.broker.retained.index
+        if isinstance(index, Index):
+            names = child_names(index, levels)
+            names, total = names, len(names)
+            page, more = page_of(names, after.encode(), limit)
+            found = [one for one in (branch(index, levels, name) for name in page) if one is not None]
+            self.count(index, levels, found)
+        else:
+            everything = await self.from_walk(levels)
+            total = len(everything)
+            page, more = page_of(list(everything), after.encode(), limit)
+            found = [everything[name] for name in page]
+        return {
+            "prefix": prefix,
+            "total": total,
+            "sorted": total <= SORTED_MOST,
+            "children": [describe(prefix, one) for one in found],
+            "next": page[-1].decode() if more and page else None,
+            "version": self.desk.broker.retained.version,
+        }
+
+    def count(self, index: Index, levels: list[bytes], found: list[Branch]) -> None:
+        """Count what lies below, as far as a moment's work goes."""
+        deadline = time.monotonic() + COUNT_S
+        for one in found:
+            if time.monotonic() >= deadline:
+                return
+            count_below(index, levels, one, COUNT_VISITS)
+
+    async def usage(self, prefix: str | None) -> dict[str, object]:
+        """Messages and bytes at and below a place, exactly, however many there are."""
+        index = self.desk.broker.retained.index
+        topic_filter = b"#" if prefix is None else prefix.encode() + b"/#"
+        cursor = index.cursor(topic_filter, self.desk.broker.offset)
+        count = size = 0
+        query = Query()
+        try:
+            while not cursor.ended:
+                for message in collect(cursor, query, self.desk.now_ms(), PORTION, PORTION):
+                    count += 1
+                    size += message.size()
+                await asyncio.sleep(0)
+        finally:
+            index.release(cursor)
+        return {"prefix": prefix, "count": count, "bytes": size}
+
+    async def from_walk(self, levels: list[bytes]) -> dict[bytes, Branch]:
+        """The children where the set is on disk only: the messages below are walked over."""
+        index = self.desk.broker.retained.index
+        cursor = index.everything() if not levels else index.cursor(b"/".join([*levels, b"#"]), self.desk.broker.offset)
+        depth = len(levels)
+        messages: dict[bytes, Message] = {}
+        deeper: set[bytes] = set()
+        totals: dict[bytes, tuple[int, int]] = {}
+        query = Query()
+        try:
+            while not cursor.ended:
+                for message in collect(cursor, query, self.desk.now_ms(), PORTION, PORTION):
+                    own = message.topic.split(b"/")
+                    if len(own) <= depth:
+                        continue
+                    name = own[depth]
+                    count, size = totals.get(name, (0, 0))
+                    totals[name] = (count + 1, size + message.size())
+                    if len(own) == depth + 1:
+                        messages[name] = message
+                    else:
+                        deeper.add(name)
+                await asyncio.sleep(0)
+        finally:
+            index.release(cursor)
+        branches: dict[bytes, Branch] = {}
+        for name, (count, size) in totals.items():
+            one = Branch(name, messages.get(name), name not in deeper)
+            one.count, one.size = count, size
+            branches[name] = one
+        return branches
+
+    def size_of(self, prefix: str | None) -> int:
+        """How many children a place has now, for whoever watches it; ANY where that is not known cheaply."""
+        index = self.desk.broker.retained.index
+        if isinstance(index, Index):
+            return child_count(index, [] if prefix is None else prefix.encode().split(b"/"))
+        return ANY
+
+
+def page_of(names: list[bytes], after: bytes, limit: int) -> tuple[list[bytes], bool]:
+    if len(names) <= SORTED_MOST:
+        names.sort()
+        start = bisect_right(names, after) if after else 0
+    else:
+        try:
+            start = names.index(after) + 1 if after else 0
+        except ValueError:  # it is gone: the beginning again is better than a gap
+            start = 0
+    return list(islice(names, start, start + limit)), start + limit < len(names)
+
+
+def describe(prefix: str | None, one: Branch) -> dict[str, object]:
+    name = one.name.decode()
+    message = one.message
+    return {
+        "name": name,
+        "path": name if prefix is None else f"{prefix}/{name}",
+        "leaf": one.is_leaf,
+        "count": None if one.count == ANY else one.count,
+        "bytes": None if one.size == ANY else one.size,
+        "message": None
+        if message is None
+        else {
+            "version": message.offset,
+            "size": len(message.payload),
+            "qos": message.qos,
+            "stored_at_ms": message.stored_at_ms,
+            "expires_at_ms": message.expires_at_ms or None,
+            "preview": preview_of(message.payload),
+        },
+    }

@@ -1,0 +1,360 @@
+"""EMQX's operations, under `/api/v5`, with its paths, parameters and field names, so that scripts made for it work.
+
+Only what has a meaning here is taken; what EMQX would ignore is ignored, what it would refuse is refused.
+"""
+
+import asyncio
+import base64
+from itertools import islice
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Query
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.api.desk import new_operation
+from holdfast.api.listing import check_filter, every
+from holdfast.api.message import iso
+from holdfast.api.models import (
+    EmqxClient,
+    EmqxClients,
+    EmqxMessages,
+    EmqxPublished,
+    EmqxSubscriptions,
+    EmqxWhole,
+    Token,
+)
+from holdfast.api.parts import By, In
+from holdfast.api.problem import RESPONSES, Problem
+from holdfast.api.v1 import Credentials, Publication, encoded, publish_one, readable
+from holdfast.broker.message import Message
+from holdfast.broker.session import Session
+from holdfast.broker.subscription import Subscription
+from holdfast.broker.topics import matches
+from holdfast.broker.views import Query as Wanted
+from holdfast.protocol.mqtt.reasons import ADMINISTRATIVE_ACTION, NO_MATCHING_SUBSCRIBERS, reason_name
+
+router = APIRouter(prefix="/api/v5", responses=RESPONSES, tags=["EMQX"])
+
+NODE = "holdfast"
+Page = Annotated[int, Query(ge=1, le=10**9)]
+Limit = Annotated[int, Query(ge=1, le=10_000)]
+Filter = Annotated[str | None, Query(min_length=1, max_length=65535)]
+TopicPath = Annotated[str, Path(min_length=1, max_length=65535)]
+
+
+def message_id(message: Message) -> str:
+    """EMQX's ids are 128 bits in hexadecimal; ours are offsets."""
+    return f"{message.offset:032X}"
+
+
+def shape(message: Message) -> dict[str, object]:
+    return {
+        "msgid": message_id(message),
+        "topic": message.topic.decode(),
+        "qos": message.qos,
+        "publish_at": iso(message.stored_at_ms),
+        "from_clientid": message.publisher.client_id,
+        "from_username": message.publisher.username,
+    }
+
+
+def meta(page: int, limit: int, count: int) -> dict[str, object]:
+    return {"page": page, "limit": limit, "count": count, "hasnext": page * limit < count}
+
+
+@router.get("/mqtt/retainer", summary="Settings of the retainer")
+async def get_retainer(parts: In) -> dict[str, Any]:
+    settings = parts.desk.broker.settings
+    return {
+        "enable": settings.retain_available,
+        "msg_expiry_interval": f"{settings.retained_expiry_ms // 1000}s",
+        "msg_clear_interval": "0s",
+        "max_payload_size": f"{settings.max_retained_payload}B",
+        "stop_publish_clear_msg": False,
+        "backend": {
+            "type": "built_in_database",
+            "storage_type": parts.desk.storage_type,
+            "max_retained_messages": settings.max_retained_messages,
+        },
+    }
+
+
+class Backend(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    max_retained_messages: int | None = Field(None, ge=0, le=2**62)
+
+
+class Retainer(BaseModel):
+    """Durations as `30s`, `5m`, sizes as `1MB`, or plain numbers."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    enable: bool | None = None
+    msg_expiry_interval: int | str | None = None
+    max_payload_size: int | str | None = None
+    backend: Backend | None = None
+
+
+UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "b": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3, "": 1}
+
+
+def quantity(value: int | str, what: str) -> int:
+    text = str(value).strip().lower()
+    digits = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = text[len(digits) :].strip()
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 12 or unit not in UNITS:
+        raise Problem(400, f"{what} is {value!r}, expected a number with a unit, such as 30s or 1MB")
+    return int(int(digits) * UNITS[unit])
+
+
+@router.put("/mqtt/retainer", summary="Change settings of the retainer, until the next start")
+async def put_retainer(parts: In, caller: By, asked: Retainer) -> dict[str, Any]:
+    caller.need_admin()
+    settings = parts.desk.broker.settings
+    expiry = None if asked.msg_expiry_interval is None else quantity(asked.msg_expiry_interval, "msg_expiry_interval")
+    size = None if asked.max_payload_size is None else quantity(asked.max_payload_size, "max_payload_size")
+    if asked.enable is not None:
+        settings.retain_available = asked.enable
+    if expiry is not None:
+        settings.retained_expiry_ms = expiry * 1000
+    if size is not None:
+        settings.max_retained_payload = size
+    if asked.backend is not None and asked.backend.max_retained_messages is not None:
+        settings.max_retained_messages = asked.backend.max_retained_messages
+        parts.desk.broker.retained.settle()
+    return await get_retainer(parts)
+
+
+@router.get("/mqtt/retainer/messages", summary="List retained messages", response_model=EmqxMessages)
+async def list_messages(parts: In, caller: By, topic: Filter = None, page: Page = 1, limit: Limit = 100) -> Response:
+    """For many pages `/api/v1/retained` is quicker: this one looks for its place from the beginning each time."""
+    topic_filter = topic if topic is not None else "#"
+    found = await every(parts.desk, topic_filter, Wanted(), caller)
+    start = (page - 1) * limit
+    data = [shape(message) for message in found[start : start + limit]]
+    return JSONResponse({"data": data, "meta": meta(page, limit, len(found))})
+
+
+@router.delete("/mqtt/retainer/messages", summary="Delete retained messages", status_code=204, response_class=Response)
+async def delete_messages(parts: In, caller: By, topic: Filter = None) -> Response:
+    """All of them, or those that match `topic`. It can be undone by its name, in the header `Holdfast-Operation`."""
+    if topic is None:
+        caller.need_admin()
+    found = await parts.removal.find(topic if topic is not None else "#", Wanted(), caller)
+    done = await parts.removal.remove(found, caller)
+    return Response(status_code=204, headers={"Holdfast-Operation": str(done["operation"])})
+
+
+@router.get("/mqtt/retainer/message/{topic:path}", summary="One retained message", response_model=EmqxWhole)
+async def get_message(parts: In, caller: By, topic: TopicPath) -> Response:
+    message = parts.desk.get(readable(topic, caller))
+    return JSONResponse({**shape(message), "payload": base64.b64encode(message.payload).decode()})
+
+
+@router.delete(
+    "/mqtt/retainer/message/{topic:path}", summary="Delete one message", status_code=204, response_class=Response
+)
+async def delete_message(parts: In, caller: By, topic: TopicPath) -> Response:
+    name = encoded(topic)
+    if not caller.may_write(name, True):
+        raise Problem(403, f"user {caller.name!r} may not write to topic {topic!r}")
+    done = await parts.removal.remove([parts.desk.get(name)], caller)
+    return Response(status_code=204, headers={"Holdfast-Operation": str(done["operation"])})
+
+
+class PublishProperties(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    payload_format_indicator: int | None = Field(None, ge=0, le=1)
+    message_expiry_interval: int | None = Field(None, ge=0, le=2**32 - 1)
+    response_topic: str | None = Field(None, min_length=1, max_length=65535)
+    correlation_data: str | None = Field(None, max_length=60000)
+    content_type: str | None = Field(None, max_length=65535)
+    user_properties: dict[str, str] = {}
+
+
+class EmqxPublish(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    topic: str = Field(min_length=1, max_length=65535)
+    payload: str = ""
+    payload_encoding: str = Field("plain", pattern="^(plain|base64)$")
+    qos: int = Field(0, ge=0, le=2)
+    retain: bool = False
+    clientid: str = Field("", max_length=65535, description="Who the message is said to be from.")
+    properties: PublishProperties = Field(default_factory=lambda: PublishProperties.model_validate({}))
+
+
+@router.post(
+    "/publish",
+    summary="Publish a message",
+    response_model=EmqxPublished,
+    responses={202: {"model": EmqxPublished, "description": "accepted; nobody is subscribed"}},
+)
+async def publish(parts: In, caller: By, asked: EmqxPublish) -> Response:
+    given = asked.properties
+    one = Publication(
+        topic=asked.topic,
+        payload=asked.payload,
+        encoding="base64" if asked.payload_encoding == "base64" else "text",
+        qos=asked.qos,
+        retain=asked.retain,
+        expiry_s=given.message_expiry_interval,
+        content_type=given.content_type,
+        response_topic=given.response_topic,
+        payload_format=given.payload_format_indicator,
+        correlation_data=None
+        if given.correlation_data is None
+        else base64.b64encode(encoded(given.correlation_data)).decode(),
+        user_properties=list(islice(given.user_properties.items(), 100)),
+    )
+    encoded(asked.clientid)
+    if "\0" in asked.clientid:
+        raise Problem(400, "clientid has a NUL, expected text without")
+    reason = publish_one(parts, caller, one, asked.clientid if caller.admin and asked.clientid else new_operation())
+    version = parts.desk.broker.offset
+    await parts.desk.settle()
+    if reason == NO_MATCHING_SUBSCRIBERS:
+        body = {"message": "no_matching_subscribers", "reason_code": reason}
+        return JSONResponse({"id": f"{version:032X}", **body}, 202)
+    if reason:
+        raise Problem(403, f"the message was refused: {reason_name(reason)}", reason_code=reason)
+    return JSONResponse({"id": f"{version:032X}"})
+
+
+def client_shape(session: Session) -> dict[str, object]:
+    connection = session.connection
+    address, _, port = str(getattr(connection.peer, "address", "") if connection is not None else "").rpartition(":")
+    version = {"5.0": 5, "3.1.1": 4, "3.1": 3}.get(session.protocol, 0)
+    return {
+        "clientid": session.client_id,
+        "username": session.owner or None,
+        "ip_address": address.strip("[]"),
+        "port": int(port) if port.isdigit() else 0,
+        "connected": connection is not None,
+        "connected_at": None if connection is None else iso(connection.connected_at_ms),
+        "created_at": iso(session.created_at_ms),
+        "proto_name": "MQTT-SN" if session.protocol.startswith("SN") else "MQTT",
+        "proto_ver": version,
+        # What is kept is one and a half times what the client announced.
+        "keepalive": 0 if connection is None else connection.keep_alive_ms * 2 // 3000,
+        "clean_start": session.expiry_s == 0,
+        "expiry_interval": session.expiry_s,
+        "subscriptions_cnt": len(session.subscriptions),
+        "inflight_cnt": len(session.inflight),
+        "inflight_max": session.window,
+        "mqueue_len": len(session.queue),
+        "awaiting_rel_cnt": len(session.unreleased),
+        "node": NODE,
+    }
+
+
+@router.get("/clients", summary="List clients", response_model=EmqxClients)
+async def list_clients(
+    parts: In,
+    caller: By,
+    page: Page = 1,
+    limit: Limit = 100,
+    clientid: Annotated[str | None, Query(max_length=65535)] = None,
+    username: Annotated[str | None, Query(max_length=65535)] = None,
+    like_clientid: Annotated[str | None, Query(max_length=65535)] = None,
+    like_username: Annotated[str | None, Query(max_length=65535)] = None,
+    conn_state: Annotated[str | None, Query(pattern="^(connected|disconnected|idle)$")] = None,
+) -> Response:
+    caller.need_admin()
+    found: list[Session] = []
+    for number, session in enumerate(list(parts.desk.broker.sessions.values())):
+        if number % 5000 == 4999:
+            await asyncio.sleep(0)
+        if (
+            (clientid is None or session.client_id == clientid)
+            and (username is None or session.owner == username)
+            and (like_clientid is None or like_clientid in session.client_id)
+            and (like_username is None or like_username in session.owner)
+            and (conn_state is None or (conn_state == "connected") == (session.connection is not None))
+        ):
+            found.append(session)
+    start = (page - 1) * limit
+    data = [client_shape(session) for session in found[start : start + limit]]
+    return JSONResponse({"data": data, "meta": meta(page, limit, len(found))})
+
+
+@router.get("/clients/{clientid:path}", summary="One client", response_model=EmqxClient)
+async def get_client(parts: In, caller: By, clientid: Annotated[str, Path(min_length=1)]) -> Response:
+    caller.need_admin()
+    session = parts.desk.broker.sessions.get(clientid)
+    if session is None:
+        raise Problem(404, f"there is no client {clientid!r}")
+    return JSONResponse(client_shape(session))
+
+
+@router.delete("/clients/{clientid:path}", summary="Disconnect a client", status_code=204, response_class=Response)
+async def delete_client(parts: In, caller: By, clientid: Annotated[str, Path(min_length=1)]) -> Response:
+    """An absent client loses its session."""
+    caller.need_admin()
+    broker = parts.desk.broker
+    now_ms = parts.desk.now_ms()
+    kicked = broker.kick(clientid, ADMINISTRATIVE_ACTION, "disconnected by the operator", now_ms)
+    if not kicked and not broker.end_session(clientid, now_ms):
+        raise Problem(404, f"there is no client {clientid!r}")
+    parts.desk.hub.carry_out()
+    return Response(status_code=204)
+
+
+def subscription_shape(session: Session, subscription: Subscription) -> dict[str, object]:
+    return {
+        "clientid": session.client_id,
+        "topic": subscription.topic_filter.decode(),
+        "qos": subscription.qos,
+        "nl": int(subscription.no_local),
+        "rap": int(subscription.retain_as_published),
+        "rh": 0,
+        "node": NODE,
+    }
+
+
+@router.get("/subscriptions", summary="List subscriptions", response_model=EmqxSubscriptions)
+async def list_subscriptions(
+    parts: In,
+    caller: By,
+    page: Page = 1,
+    limit: Limit = 100,
+    clientid: Annotated[str | None, Query(max_length=65535)] = None,
+    qos: Annotated[int | None, Query(ge=0, le=2)] = None,
+    share_group: Annotated[str | None, Query(max_length=65535)] = None,
+    match_topic: Annotated[str | None, Query(min_length=1, max_length=65535, description="A topic filter.")] = None,
+) -> Response:
+    caller.need_admin()
+    levels: list[bytes] | None = None
+    if match_topic is not None:
+        check_filter(match_topic)
+        levels = match_topic.encode().split(b"/")
+    group = None if share_group is None else encoded(share_group)
+    found: list[tuple[Session, Subscription]] = []
+    for number, session in enumerate(list(parts.desk.broker.sessions.values())):
+        if number % 2000 == 1999:
+            await asyncio.sleep(0)
+        if clientid is not None and session.client_id != clientid:
+            continue
+        for subscription in list(session.subscriptions.values()):
+            if (
+                (qos is None or subscription.qos == qos)
+                and (group is None or subscription.share_name == group)
+                and (levels is None or matches(levels, subscription.levels))
+            ):
+                found.append((session, subscription))
+    start = (page - 1) * limit
+    data = [subscription_shape(*one) for one in found[start : start + limit]]
+    return JSONResponse({"data": data, "meta": meta(page, limit, len(found))})
+
+
+@router.post("/login", summary="A bearer token for a user", response_model=Token)
+async def login(parts: In, given: Annotated[Credentials, Body()]) -> Response:
+    if parts.doorkeeper.is_open:
+        raise Problem(400, "nobody needs to log in here: neither keys nor users are configured")
+    caller = await parts.doorkeeper.check(given.username, encoded(given.password))
+    if caller is None:
+        raise Problem(401, "user name or password is wrong")
+    return JSONResponse({"token": parts.doorkeeper.log_in(caller), "version": parts.desk.version})
