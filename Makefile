@@ -6,13 +6,14 @@ BIN := .venv/bin
 CONFIG := $(wildcard holdfast.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready dependencies run demo test check bench docs conformance format clean
+.PHONY: help setup ready dependencies run demo test check crash bench docs conformance format clean
 
 help:
 	@echo 'make setup        install everything needed into .venv and compile; safe to repeat'
 	@echo 'make run          broker on 127.0.0.1: MQTT 1883, WebSocket 8083; data in ./data; reads holdfast.toml if there'
 	@echo 'make test         all tests, compiled and interpreted'
 	@echo 'make check        format, lint, types, import contract'
+	@echo 'make crash        kill the broker ROUNDS times (1000) under load and check that nothing acknowledged is lost'
 	@echo 'make bench        measure Holdfast beside the brokers that are installed'
 	@echo 'make docs         write the generated reference pages again'
 	@echo 'make conformance  run the conformance tests and write docs/reference/conformance.md again'
@@ -42,6 +43,9 @@ check: dependencies
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+crash: ready
+	@$(BIN)/python tests/crash_story.py --rounds $(or $(ROUNDS),1000)
 
 bench: ready
 	@$(BIN)/python bench/compare.py $(ARGS)

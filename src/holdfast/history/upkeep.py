@@ -94,9 +94,12 @@ def in_force(rows: pa.Table, now_ms: int) -> pa.Array:
 
 
 def vacuum(table: DeltaTable, keep_hours: int = 1) -> int:
-    """Delete files that no version of the last `keep_hours` needs. How many."""
+    """Delete files that no version of the last `keep_hours` needs, those of commits that never came about included.
+    How many.
+    """
     try:
-        return len(table.vacuum(retention_hours=keep_hours, dry_run=False, enforce_retention_duration=False))
+        gone = table.vacuum(retention_hours=keep_hours, dry_run=False, enforce_retention_duration=False, full=True)
+        return len(gone)
     except Exception as error:
         raise StoreError(f"history cannot be vacuumed: {first_line(error)}") from error
 

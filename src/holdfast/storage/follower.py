@@ -50,13 +50,17 @@ class Follower:
         pass
 
 
-def run(follower: Follower) -> int:
-    """Follow until the life line ends. Problems are reported, and tried again for as long as they last."""
+def prepare() -> None:
+    """To be called first, by every follower."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the broker says when to stop
     os.umask(0o077)
     with suppress(OSError):
         os.nice(5)  # whoever waits for the broker comes first
+
+
+def run(follower: Follower) -> int:
+    """Follow until the life line ends. Problems are reported, and tried again for as long as they last."""
     known = ""
     while True:
         try:

@@ -1,85 +1,42 @@
-"""Keeps the history table behind the journal, and fit.
+"""The process that keeps the history table behind the journal, and fit.
 
 Run as `python -m holdfast.storage.history_follower DATA_FOLDER OPTIONS`, the options being a JSON object with
 `flush_interval_s`, `retention_s` and `retention_bytes`.
+
+The libraries it needs are large. They are loaded once there is something to write, so a broker that nobody uses yet
+costs little.
 """
 
 import json
 import sys
-import time
-from collections.abc import Callable
 
-from holdfast.history import upkeep
-from holdfast.history.writer import HistoryWriter
+from holdfast.journal.watermark import Watermark
 from holdfast.storage.folder import DataFolder
-from holdfast.storage.follower import Follower, folder_from_arguments, report, run
+from holdfast.storage.follower import folder_from_arguments, prepare, run, wait
 
-SYNC_EVERY_S = 10.0
-COMPACT_EVERY_S = 60.0
-RETAIN_EVERY_S = 300.0
-VACUUM_EVERY_S = 600.0
+LOOK_EVERY_S = 0.5
 
 
-class HistoryFollower(Follower):
-    """Rows up to offset `reached` are committed, those up to `safe` survive a power cut."""
-
-    batch_bytes = 32 << 20  # a commit each
-    writer: HistoryWriter
-    reached = 0
-    safe = 0
-
-    def __init__(self, folder: DataFolder, flush_interval_s: float, limits: upkeep.Limits) -> None:
-        super().__init__(folder)
-        self.interval_s = flush_interval_s
-        self.limits = limits
-        now = time.monotonic()
-        self.due = {"sync": now, "compact": now + 30, "retain": now + 45, "vacuum": now + VACUUM_EVERY_S}
-
-    def open(self) -> int:
-        self.writer = HistoryWriter(self.folder.history, self.folder.quarantine)
-        if self.writer.mended:
-            report(note=self.writer.mended)
-        self.reached = self.writer.last
-        self.sync()
-        return self.writer.last
-
-    def take(self, records: list[bytes], upto: int) -> None:
-        report(rows=self.writer.append(records, upto))
-        self.reached = upto
-
-    def passed(self) -> int:
-        return self.safe
-
-    def idle(self) -> None:
-        self.every("sync", SYNC_EVERY_S, self.sync)
-        self.every("compact", COMPACT_EVERY_S, lambda: upkeep.compact(self.writer.table))
-        self.every("retain", RETAIN_EVERY_S, self.retain)
-        self.every("vacuum", VACUUM_EVERY_S, lambda: upkeep.vacuum(self.writer.table))
-
-    def every(self, name: str, seconds: float, work: Callable[[], object]) -> None:
-        if time.monotonic() >= self.due[name]:
-            work()
-            self.due[name] = time.monotonic() + seconds
-
-    def sync(self) -> None:
-        self.writer.sync(time.time())
-        if self.safe != self.reached:
-            self.safe = self.reached
-            report(passed=self.safe)
-
-    def retain(self) -> None:
-        dropped = upkeep.retain(self.writer.table, self.limits, int(time.time() * 1000))
-        if dropped:
-            report(note=f"history dropped {dropped} rows that were past its retention")
-
-    def close(self) -> None:
-        self.writer.close()
+def has_work(folder: DataFolder) -> bool:
+    """Wait until there is a table to look after or a record to take in; False when the broker ended before that."""
+    watermark = Watermark(folder.journal)
+    while not folder.has_history() and watermark.get() == 0:
+        if not wait(LOOK_EVERY_S):
+            return watermark.get() > 0
+    return True
 
 
 def main() -> int:
+    prepare()
+    folder = folder_from_arguments()
     options = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
-    limits = upkeep.Limits(int(options.get("retention_s", 0)), int(options.get("retention_bytes", 0)))
-    return run(HistoryFollower(folder_from_arguments(), float(options.get("flush_interval_s", 1.0)), limits))
+    if not has_work(folder):
+        return 0
+    from holdfast.history.upkeep import Limits
+    from holdfast.storage.history_keeper import HistoryKeeper
+
+    limits = Limits(int(options.get("retention_s", 0)), int(options.get("retention_bytes", 0)))
+    return run(HistoryKeeper(folder, float(options.get("flush_interval_s", 1.0)), limits))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import sys
 import time
 
 from holdfast.state.store import StateStore
-from holdfast.storage.follower import Follower, folder_from_arguments, run
+from holdfast.storage.follower import Follower, folder_from_arguments, prepare, run
 
 PURGE_EVERY_S = 10.0
 
@@ -33,5 +33,10 @@ class StateFollower(Follower):
         self.store.close()
 
 
+def main() -> int:
+    prepare()
+    return run(StateFollower(folder_from_arguments()))
+
+
 if __name__ == "__main__":
-    sys.exit(run(StateFollower(folder_from_arguments())))
+    sys.exit(main())
