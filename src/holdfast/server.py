@@ -24,7 +24,7 @@ from holdfast.broker.sn.settings import SnSettings
 from holdfast.broker.system import SystemTopics
 from holdfast.config import ConfigError, Listener, Loaded, Settings, milliseconds
 from holdfast.errors import UsageError
-from holdfast.identity.passwords import PasswordFile
+from holdfast.passwords import PasswordFile
 from holdfast.net.authentication import PasswordAuthenticator
 from holdfast.net.commit import Commits
 from holdfast.net.gate import Gate
