@@ -188,6 +188,8 @@ class Link(Carrier):
             self.broker.counters.dropped_slow += 1
             return True
         self.pending.append(out)
+        if len(self.pending) >= self.gateway.settings.max_buffered:
+            self.connection.outbox_limit = 0  # no more until some of these have left
         self.drive()
         return True
 
@@ -226,6 +228,8 @@ class Link(Carrier):
         packet = self.publish_packet(out, out.dup)
         if self.state == AWAKE and self.awake_left > 0:
             self.awake_left -= 1
+            if self.awake_left == 0 and self.session is not None:
+                self.session.window = 0
         if out.qos == 0:
             self.write(packet)
             return
