@@ -97,6 +97,7 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
     connection = session.connection
     if snapshot.ended or connection is None:
         end(broker, snapshot)
+        pump(broker, session)  # the turn it had been given goes back to the queue
         return False
     visits = VISITS_PER_STEP
     while quantum > 0 and visits > 0:
@@ -119,7 +120,7 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
                 return True
         if not snapshot.wants(message, broker.now_ms):
             continue
-        if broker.access is not None and not broker.may_receive(session, message.topic_field):
+        if broker.access is not None and not broker.may_show(session, message):
             continue
         if not send_copy(broker, snapshot, connection, message):
             snapshot.held = message
@@ -175,6 +176,8 @@ def finish(broker: "Broker", snapshot: Snapshot, connection: Connection, quantum
 def send_tombstone(broker: "Broker", snapshot: Snapshot, connection: Connection, field: bytes, offset: int) -> None:
     """Tell a client that asked what changed that a topic is gone: an empty message with RETAIN 1."""
     session = snapshot.session
+    if broker.access is not None and not broker.may_receive(session, field):
+        return
     gone = Message(field, b"", 0, True, b"", NO_ONE, offset, broker.now_ms, 0, False)
     snapshot.sent += 1
     if session.queue and field in session.waiting:
@@ -232,7 +235,7 @@ def before_live(broker: "Broker", session: Session, message: Message) -> None:
         return
     for snapshot in session.snapshots:
         if snapshot.awaits(stored) and snapshot.wants(stored, broker.now_ms):
-            if broker.access is not None and not broker.may_receive(session, stored.topic_field):
+            if broker.access is not None and not broker.may_show(session, stored):
                 continue
             if not send_copy(broker, snapshot, connection, stored):
                 qos = min(stored.qos, snapshot.subscription.qos)
