@@ -47,6 +47,8 @@ def test_every_command_line_shown_has_only_options_that_exist(page: str, line: s
     assert words[1] in COMMANDS or words[1].startswith("-"), f"unknown command in {page}"
     group = get_command(build_app(words[1]))
     command = group.commands[words[1]] if words[1] in COMMANDS else group  # type: ignore[attr-defined]
+    for word in words[2:]:
+        command = getattr(command, "commands", {}).get(word, command)
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     known |= {"--help", "--install-completion"}
     given = {word.partition("=")[0] for word in words[1:] if re.match(r"--?[A-Za-z]", word)}

@@ -42,7 +42,7 @@ class Walks:
         self.walks: dict[str, Walk] = {}
 
     async def first(
-        self, topic_filter: str, query: Query, caller: Caller, limit: int
+        self, topic_filter: str, query: Query, caller: Caller, limit: int, most_bytes: int = 0
     ) -> tuple[list[Message], str | None]:
         """The first page, and the token of the next."""
         check_filter(topic_filter)
@@ -50,9 +50,11 @@ class Walks:
         walk = Walk(self.index.cursor(topic_filter.encode(), self.desk.broker.offset), query, caller)
         name = secrets.token_urlsafe(12)
         self.walks[name] = walk
-        return await self.page(name, walk, limit)
+        return await self.page(name, walk, limit, most_bytes)
 
-    async def next(self, token: str, caller: Caller, limit: int) -> tuple[list[Message], str | None]:
+    async def next(
+        self, token: str, caller: Caller, limit: int, most_bytes: int = 0
+    ) -> tuple[list[Message], str | None]:
         """The page after; asking for the same one again gives it again."""
         name, _, number = token.rpartition(".")
         walk = self.walks.get(name)
@@ -60,19 +62,23 @@ class Walks:
             raise Problem(410, "the cursor is used up or too old, expected one from the page before: start again")
         if number == str(walk.number - 1):
             return walk.last, None if walk.cursor.ended else f"{name}.{walk.number}"
-        return await self.page(name, walk, limit)
+        return await self.page(name, walk, limit, most_bytes)
 
-    async def page(self, name: str, walk: Walk, limit: int) -> tuple[list[Message], str | None]:
+    async def page(self, name: str, walk: Walk, limit: int, most_bytes: int) -> tuple[list[Message], str | None]:
         walk.used_at_s = time.monotonic()
         walk.number += 1
         deadline = walk.used_at_s + PAGE_S
         found: list[Message] = []
+        size = 0
         while not walk.cursor.ended and len(found) < limit and (not found or time.monotonic() < deadline):
-            portion = collect(walk.cursor, walk.query, self.desk.now_ms(), limit - len(found), PORTION)
+            most = limit - len(found) if most_bytes == 0 else 1
+            portion = collect(walk.cursor, walk.query, self.desk.now_ms(), most, PORTION)
+            size += sum(len(message.payload) for message in portion)
             found += portion if walk.caller.sees_all else [m for m in portion if walk.caller.may_read(m.topic)]
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or 0 < most_bytes <= size:
                 break
-            await asyncio.sleep(0)
+            if most_bytes == 0 or len(found) % 50 == 0:
+                await asyncio.sleep(0)
         walk.last = found
         if walk.cursor.ended:
             # Kept for a moment, in case the answer is lost on its way and asked for again.

@@ -8,7 +8,7 @@ from holdfast.api.message import Publisher, Summary, Whole
 
 
 class MessagePage(BaseModel):
-    messages: list[Summary]
+    messages: list[Whole | Summary]
     next: str | None
     version: int
 
@@ -103,6 +103,13 @@ class Published(BaseModel):
     reason_name: str
 
 
+class PublishedAll(BaseModel):
+    operation: str
+    count: int
+    refused: int
+    version: int
+
+
 class Group(BaseModel):
     count: int
     bytes: int
@@ -129,6 +136,7 @@ class Subtree(BaseModel):
 
 
 class HygieneReport(BaseModel):
+    version: int
     days: float
     count: int
     bytes: int

@@ -4,18 +4,17 @@ A moment that was asked for is kept for a while, so that moving about in the tre
 """
 
 import asyncio
-import base64
 import time
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.api.desk import PROTOCOL, Desk
-from holdfast.api.message import iso, preview_of, text_of
+from holdfast.api.desk import Desk
+from holdfast.api.message import preview_of
 from holdfast.api.problem import Problem
+from holdfast.api.rows import ms, removed_by, whole_row
 from holdfast.broker.message import Message
 
 if TYPE_CHECKING:
@@ -199,62 +198,7 @@ class Past:
         """What one delete through the API took away: for each topic, the row that had set it."""
         await self.wait_for(self.desk.broker.offset)
 
-        def question(reader: "HistoryReader") -> list[dict[str, Any]]:
-            import pyarrow.compute as pc
-
-            from holdfast.history.reader import last_verdicts
-            from holdfast.history.schema import OUTCOME_CLEARED, OUTCOME_SET
-
-            data = reader.table.to_pyarrow_dataset()
-            mine = (pc.field("client_id") == operation) & (pc.field("protocol") == PROTOCOL)
-            cleared = data.to_table(columns=["offset", "topic"], filter=mine & (pc.field("outcome") == OUTCOME_CLEARED))
-            if cleared.num_rows == 0:
-                return []
-            first = pc.min(cleared["offset"]).as_py()
-            wanted = pc.field("topic").isin(cleared["topic"].combine_chunks()) & (pc.field("offset") < first)
-            verdict = pc.field("outcome").isin([OUTCOME_SET, OUTCOME_CLEARED])
-            rows = last_verdicts(data.to_table(filter=wanted & verdict))
-            found: list[dict[str, Any]] = rows.filter(pc.equal(rows["outcome"], OUTCOME_SET)).to_pylist()
-            return found
-
-        return await self.ask(question)
-
-
-def ms(at: datetime) -> int:
-    return round(at.timestamp() * 1000)
-
-
-def whole_row(row: dict[str, Any]) -> dict[str, object]:
-    """A row of the history as JSON."""
-    payload: bytes = row["payload"]
-    data = row["correlation_data"]
-    expires_at_ms = None if row["expires_at"] is None else ms(row["expires_at"])
-    stored_at_ms = ms(row["timestamp"])
-    return {
-        "topic": row["topic"],
-        "version": row["offset"],
-        "outcome": row["outcome"],
-        "retain": row["retain"],
-        "size": len(payload),
-        "qos": row["qos"],
-        "stored_at": iso(stored_at_ms),
-        "stored_at_ms": stored_at_ms,
-        "expires_at": None if expires_at_ms is None else iso(expires_at_ms),
-        "expires_at_ms": expires_at_ms,
-        "publisher": {
-            "client_id": row["client_id"] or "",
-            "username": row["username"] or "",
-            "protocol": row["protocol"],
-        },
-        "preview": preview_of(payload),
-        "payload": base64.b64encode(payload).decode(),
-        "text": text_of(payload),
-        "content_type": row["content_type"],
-        "response_topic": row["response_topic"],
-        "correlation_data": None if data is None else base64.b64encode(data).decode(),
-        "payload_format": row["payload_format"],
-        "user_properties": [[pair["key"], pair["value"]] for pair in row["user_properties"] or []],
-    }
+        return await self.ask(lambda reader: removed_by(reader, operation))
 
 
 def properties_of_row(row: dict[str, Any]) -> bytes:

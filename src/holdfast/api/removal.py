@@ -16,8 +16,9 @@ from typing import Any
 from holdfast.api.desk import PROTOCOL, Desk, new_operation
 from holdfast.api.guard import Caller
 from holdfast.api.listing import every
-from holdfast.api.past import Past, ms, properties_of_row, row_of
+from holdfast.api.past import Past, properties_of_row, row_of
 from holdfast.api.problem import Problem
+from holdfast.api.rows import ms
 from holdfast.broker.message import Message, Publisher
 from holdfast.broker.views import Query
 

@@ -4,7 +4,7 @@ import base64
 import binascii
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,6 +20,7 @@ from holdfast.api.models import (
     MomentPage,
     Overview,
     Published,
+    PublishedAll,
     Rehearsal,
     Restored,
     Span,
@@ -28,8 +29,8 @@ from holdfast.api.models import (
     Who,
 )
 from holdfast.api.parts import By, In, Parts
-from holdfast.api.past import whole_row
 from holdfast.api.problem import RESPONSES, Problem
+from holdfast.api.rows import whole_row
 from holdfast.broker.message import Publisher
 from holdfast.broker.views import Query as Wanted
 from holdfast.protocol.mqtt.properties import Properties
@@ -44,6 +45,7 @@ Prefix = Annotated[
     str | None, Query(max_length=65535, description="Levels above the wanted ones, without the last slash; none: root.")
 ]
 Days = Annotated[float, Query(ge=0, le=36500, description="How long ago counts as long ago, in days.")]
+PAGE_BYTES = 4 << 20
 MAX_MS = 253_402_300_799_000  # the end of the year 9999
 AtMs = Annotated[int, Query(ge=0, le=MAX_MS, description="A moment, in milliseconds since 1970.")]
 
@@ -82,6 +84,7 @@ class Criteria(BaseModel):
 
 class Listed(Criteria):
     limit: int = Field(100, ge=1, le=1000, description="Messages on a page at most.")
+    payload: bool = Field(False, description="Whole messages instead of summaries; then pages end at 4 MiB too.")
     cursor: str = Field("", max_length=100, description="`next` of the page before; then the rest is ignored.")
 
 
@@ -108,13 +111,15 @@ def readable(topic: str, caller: Caller) -> bytes:
 @router.get("/retained", tags=["retained"], summary="List retained messages", response_model=MessagePage)
 async def list_retained(parts: In, caller: By, asked: Annotated[Listed, Query()]) -> Response:
     """A page may be shorter than `limit`, even empty, when matches are rare; go on while there is a `next`."""
+    most_bytes = PAGE_BYTES if asked.payload else 0
+    shape = whole_of if asked.payload else summary_of
     if asked.cursor:
-        found, following = await parts.walks.next(asked.cursor, caller, asked.limit)
+        found, following = await parts.walks.next(asked.cursor, caller, asked.limit, most_bytes)
     else:
         query = asked.query(parts.desk.now_ms())
-        found, following = await parts.walks.first(asked.filter, query, caller, asked.limit)
+        found, following = await parts.walks.first(asked.filter, query, caller, asked.limit, most_bytes)
     version = parts.desk.broker.retained.version
-    return JSONResponse({"messages": [summary_of(one) for one in found], "next": following, "version": version})
+    return JSONResponse({"messages": [shape(one) for one in found], "next": following, "version": version})
 
 
 @router.delete("/retained", tags=["retained"], summary="Delete by filter", response_model=Rehearsal | Cleared)
@@ -289,6 +294,22 @@ async def publish(parts: In, caller: By, asked: Publication) -> Response:
     version = parts.desk.broker.offset
     await parts.desk.settle()
     return JSONResponse({"version": version, "reason": reason, "reason_name": reason_name(reason)})
+
+
+@router.post("/publish/batch", tags=["messages"], summary="Publish many messages", response_model=PublishedAll)
+async def publish_batch(
+    parts: In, caller: By, asked: Annotated[list[Publication], Body(min_length=1, max_length=1000)]
+) -> Response:
+    """In order, as one operation, answered when all are durable. One that is not valid stops those after it."""
+    operation = new_operation()
+    refused = 0
+    try:
+        for one in asked:
+            refused += publish_one(parts, caller, one, operation) >= 0x80
+    finally:
+        await parts.desk.settle()
+    version = parts.desk.broker.offset
+    return JSONResponse({"operation": operation, "count": len(asked), "refused": refused, "version": version})
 
 
 def publish_one(parts: Parts, caller: Caller, asked: Publication, client_id: str) -> int:

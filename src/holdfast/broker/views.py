@@ -224,7 +224,7 @@ class Survey:
         subtree = b"/".join(levels[: self.depth])
         add_to(self.subtrees, subtree, message)
         publisher = message.publisher
-        if publisher.protocol != "api" or publisher.client_id:
+        if publisher.protocol != "api":  # there the client id names an operation
             client_id = publisher.client_id
             known = self.publishers.get(client_id)
             if known is None:

@@ -25,12 +25,14 @@ def reference() -> str:
     return INTRODUCTION + "".join(_section(f"holdfast {name}", group.commands[name]) for name in COMMANDS)
 
 
-def _section(name: str, command: Any) -> str:
-    parts = [f"\n## `{name}`\n\n{cleandoc(command.help or '')}\n"]
+def _section(name: str, command: Any, heading: str = "##") -> str:
+    parts = [f"\n{heading} `{name}`\n\n{cleandoc(command.help or '')}\n"]
     rows = [_row(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)]
     if rows:
         parts.append("\n| Option | Meaning | Default |\n|---|---|---|\n" + "\n".join(rows) + "\n")
-    parts += [_section(f"{name} {sub}", child) for sub, child in getattr(command, "commands", {}).items()]
+    parts += [
+        _section(f"{name} {sub}", child, heading + "#") for sub, child in getattr(command, "commands", {}).items()
+    ]
     return "".join(parts)
 
 

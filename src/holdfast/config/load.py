@@ -27,8 +27,8 @@ from holdfast.errors import ConfigError
 PREFIX: Final = "HOLDFAST_"
 DEFAULT: Final = "default"
 
-# Variables with our prefix that are not settings: the build to run, and what stands for --config.
-OTHER_VARIABLES: Final = ("HOLDFAST_PURE", "HOLDFAST_CONFIG")
+# Variables with our prefix that are not settings: the build to run, and what stands for --config, --url and --key.
+OTHER_VARIABLES: Final = ("HOLDFAST_PURE", "HOLDFAST_CONFIG", "HOLDFAST_URL", "HOLDFAST_KEY")
 
 # Kubernetes gives each pod such variables for every service, so a service called `holdfast` must not stop the broker.
 SERVICE_LINK: Final = re.compile(r"HOLDFAST_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)")

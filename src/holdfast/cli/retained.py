@@ -1,0 +1,588 @@
+"""`holdfast retained`: the retained messages of a running broker or of a data folder."""
+
+import json
+import sys
+from base64 import b64decode
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from holdfast.cli.retained_source import ApiSource, Source
+from holdfast.config.quantity import parse_duration
+from holdfast.errors import UsageError
+
+DEFAULT_URL = "http://127.0.0.1:18083"
+BATCH = 500
+NOTHING_FOUND = 1
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+
+Url = Annotated[
+    str,
+    typer.Option("--url", metavar="URL", envvar="HOLDFAST_URL", help="The broker's HTTP listener."),
+]
+Key = Annotated[
+    str,
+    typer.Option(
+        "--key", metavar="NAME:SECRET", envvar="HOLDFAST_KEY", help="An API key, or a user and password of the broker."
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Work on a data folder instead of asking a broker."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Filter = Annotated[str, typer.Argument(metavar="FILTER", help="A topic filter.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, without wildcards.")]
+Contains = Annotated[str | None, typer.Option("--contains", metavar="TEXT", help="Only topics with this in them.")]
+ClientId = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Only messages of this publisher.")]
+Username = Annotated[str | None, typer.Option("--username", metavar="NAME", help="Only messages of this user.")]
+OlderThan = Annotated[
+    str | None, typer.Option("--older-than", metavar="AGE", help="Set at least so long ago: 30d, 2h.")
+]
+NewerThan = Annotated[str | None, typer.Option("--newer-than", metavar="AGE", help="Set at most so long ago: 30d, 2h.")]
+MinSize = Annotated[int | None, typer.Option("--min-size", metavar="BYTES", help="Payloads of at least this size.")]
+When = Annotated[
+    str,
+    typer.Argument(metavar="WHEN", help="A time (2025-03-01T12:00), an age (2h), or an offset (@1234)."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it, instead of showing what would be done.")]
+
+# A table in a pipe is not cut to the width of a screen that is not there.
+WIDTH = None if sys.stdout.isatty() else 200
+
+out = Console(highlight=False, width=WIDTH)
+notes = Console(stderr=True, highlight=False, width=WIDTH)
+
+
+@app.callback()
+def retained() -> None:
+    """
+    List, read, delete, restore and move retained messages.
+
+    Asks a running broker (`--url`, or HOLDFAST_URL), or works on a data folder (`--data`), which can always be read and
+    can be changed when no broker runs on it. The exit code is 0 when all went well, 1 when nothing was found or
+    something failed, 2 when the command line is wrong.
+
+    Examples:
+
+        holdfast retained ls 'home/#'
+
+        holdfast retained get home/kitchen/temperature
+
+        holdfast retained rm 'old/#' --yes
+    """
+
+
+def source_of(url: str, key: str, data: Path | None) -> Source:
+    if data is None:
+        return ApiSource(url, key)
+    from holdfast.cli.retained_folder import FolderSource
+
+    return FolderSource(data)
+
+
+@app.command()
+def ls(
+    topic_filter: Filter = "#",
+    contains: Contains = None,
+    client_id: ClientId = None,
+    username: Username = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    min_size: MinSize = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="Stop after so many; 0 is all.")] = 1000,
+    url: Url = DEFAULT_URL,
+    key: Key = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    List retained messages.
+
+    Examples:
+
+        holdfast retained ls 'home/#'
+
+        holdfast retained ls --older-than 30d --json
+
+        holdfast retained ls '#' --contains battery --data ./data
+    """
+    conditions = conditions_of(contains, client_id, username, older_than, newer_than, min_size)
+    found = source_of(url, key, data).find(topic_filter, False, **conditions)
+    shown = list(first(found, limit + 1 if limit else 0))
+    more = limit > 0 and len(shown) > limit
+    shown = shown[:limit] if more else shown
+    print_messages(shown, as_json)
+    if more:
+        notes.print(f"there are more than {limit}; --limit 0 shows all")
+    raise typer.Exit(0 if shown else NOTHING_FOUND)
+
+
+@app.command()
+def get(topic: Topic, url: Url = DEFAULT_URL, key: Key = "", data: Data = None, as_json: AsJson = False) -> None:
+    """
+    Print a retained message's payload, as it is.
+
+    Examples:
+
+        holdfast retained get home/kitchen/temperature
+
+        holdfast retained get camera/last > picture.jpg
+
+        holdfast retained get home/kitchen/temperature --json
+    """
+    message = source_of(url, key, data).get(topic)
+    if message is None:
+        raise UsageError(f"topic {topic!r} is not retained")
+    if as_json:
+        print(json.dumps(message, ensure_ascii=False))
+        return
+    payload = b64decode(message["payload"])
+    sys.stdout.buffer.write(payload)
+    if sys.stdout.isatty():
+        sys.stdout.buffer.write(b"\n")
+    sys.stdout.flush()
+
+
+@app.command()
+def rm(
+    topic_filter: Filter,
+    contains: Contains = None,
+    client_id: ClientId = None,
+    username: Username = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    min_size: MinSize = None,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    key: Key = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Delete retained messages.
+
+    A topic is deleted at once. With wildcards it is only shown what would be deleted, until `--yes` is given. What was
+    deleted can be brought back with `holdfast retained restore --undo NAME`, as long as the history reaches.
+
+    Examples:
+
+        holdfast retained rm home/kitchen/temperature
+
+        holdfast retained rm 'old/#'
+
+        holdfast retained rm '#' --older-than 90d --yes
+    """
+    conditions = conditions_of(contains, client_id, username, older_than, newer_than, min_size)
+    exact = "#" not in topic_filter and "+" not in topic_filter
+    with notes.status("deleting") if yes or exact else notes.status("looking"):
+        done = source_of(url, key, data).remove(topic_filter, yes or exact, **conditions)
+    if as_json:
+        print(json.dumps(done, ensure_ascii=False))
+    elif "operation" in done:
+        out.print(f"deleted {done['count']} messages; undo: holdfast retained restore --undo {done['operation']}")
+    else:
+        for topic in done["sample"]:
+            out.print(escape(topic), soft_wrap=True)
+        left = done["count"] - len(done["sample"])
+        if left > 0:
+            out.print(f"and {left} more")
+        out.print(
+            f"would delete {done['count']} messages, {size_text(done['bytes'])}; nothing is deleted without --yes"
+        )
+    raise typer.Exit(0 if done["count"] else NOTHING_FOUND)
+
+
+@app.command()
+def history(
+    topic: Topic,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="The newest so many.")] = 20,
+    url: Url = DEFAULT_URL,
+    key: Key = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Show what happened to a topic, newest first.
+
+    Examples:
+
+        holdfast retained history home/kitchen/temperature
+
+        holdfast retained history home/kitchen/temperature -n 100 --json
+    """
+    rows = source_of(url, key, data).history(topic, limit)
+    if as_json:
+        for row in rows:
+            print(json.dumps(row, ensure_ascii=False))
+    else:
+        table = Table("offset", "time", "outcome", "qos", "publisher", "size", "payload", box=None, pad_edge=False)
+        for row in rows:
+            who = row["publisher"]["client_id"]
+            cells = [
+                row["version"],
+                time_text(row["stored_at"]),
+                row["outcome"],
+                row["qos"],
+                who,
+                row["size"],
+                shown_text(row),
+            ]
+            table.add_row(*(escape(str(cell)) for cell in cells))
+        out.print(table)
+    raise typer.Exit(0 if rows else NOTHING_FOUND)
+
+
+@app.command()
+def at(
+    when: When,
+    topic_filter: Filter = "#",
+    url: Url = DEFAULT_URL,
+    key: Key = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Show the retained messages as they were.
+
+    Examples:
+
+        holdfast retained at 2h 'home/#'
+
+        holdfast retained at 2025-03-01T12:00 --json
+
+        holdfast retained at @1234
+    """
+    at_ms, offset = moment_of(when)
+    with notes.status("reading the history"):
+        found = list(source_of(url, key, data).at(at_ms, offset, topic_filter))
+    print_messages(found, as_json)
+    raise typer.Exit(0 if found else NOTHING_FOUND)
+
+
+@app.command()
+def restore(
+    topic_filter: Filter = "#",
+    when: Annotated[
+        str | None, typer.Option("--at", metavar="WHEN", help="As of a time, an age (2h) or an offset (@1234).")
+    ] = None,
+    undo: Annotated[
+        str | None, typer.Option("--undo", metavar="NAME", help="Undo the delete of this name, at once.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Also where something else is retained now, not only where nothing is.")
+    ] = False,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    key: Key = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Bring back retained messages of the past.
+
+    Examples:
+
+        holdfast retained restore 'home/#' --at 2h
+
+        holdfast retained restore 'home/#' --at 2h --replace --yes
+
+        holdfast retained restore --undo api-0123456789ab
+    """
+    if (when is None) == (undo is None):
+        raise typer.BadParameter("expected one of --at and --undo")
+    source = source_of(url, key, data)
+    with notes.status("reading the history"):
+        if undo is not None:
+            done = source.undo(undo)
+        else:
+            assert when is not None
+            at_ms, offset = moment_of(when)
+            done = source.restore(topic_filter, at_ms, offset, replace, yes)
+    if as_json:
+        print(json.dumps(done))
+        return
+    verb = "would restore" if done["dry_run"] else "restored"
+    out.print(
+        f"{verb} {done['restored']} messages; left alone: {done['present']} that are there, "
+        f"{done['expired']} that have expired, {done['refused']} refused"
+    )
+    if done["dry_run"]:
+        out.print("nothing is restored without --yes")
+
+
+@app.command()
+def export(
+    topic_filter: Filter = "#",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: to the screen.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    key: Key = "",
+    data: Data = None,
+) -> None:
+    """
+    Write retained messages as JSON, one a line, for `holdfast retained import`.
+
+    Examples:
+
+        holdfast retained export -o retained.jsonl
+
+        holdfast retained export 'home/#' --data ./data | gzip > home.jsonl.gz
+    """
+    found = source_of(url, key, data).find(topic_filter, True)
+    count = 0
+    with progress() as bar:
+        task = bar.add_task("exporting", total=None)
+        stream = sys.stdout if output is None else output.open("w", encoding="utf-8")
+        try:
+            for message in found:
+                stream.write(json.dumps(message, ensure_ascii=False) + "\n")
+                count += 1
+                bar.update(task, advance=1)
+        finally:
+            if output is not None:
+                stream.close()
+    notes.print(f"exported {count} messages")
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What export wrote; - is standard input.")],
+    url: Url = DEFAULT_URL,
+    key: Key = "",
+    data: Data = None,
+) -> None:
+    """
+    Publish exported messages, retained; what has expired meanwhile is left out.
+
+    Examples:
+
+        holdfast retained import retained.jsonl
+
+        gunzip -c home.jsonl.gz | holdfast retained import - --url http://127.0.0.1:28083
+    """
+    source = source_of(url, key, data)
+    now_ms = int(datetime.now().timestamp() * 1000)
+    lines = list(sys.stdin) if str(file) == "-" else read_file(file).split("\n")
+    batch: list[dict[str, Any]] = []
+    count = expired = refused = 0
+    with progress() as bar:
+        task = bar.add_task("importing", total=len(lines))
+        for number, line in enumerate(lines, 1):
+            bar.update(task, advance=1)
+            if not line.strip():
+                continue
+            message = publication_of(line, number, now_ms)
+            if message is None:
+                expired += 1
+                continue
+            batch.append(message)
+            count += 1
+            if len(batch) == BATCH:
+                refused += source.publish(batch)
+                batch = []
+        if batch:
+            refused += source.publish(batch)
+    notes.print(f"imported {count - refused} messages; {expired} had expired, {refused} were refused")
+    raise typer.Exit(1 if refused else 0)
+
+
+@app.command()
+def ghosts(
+    days: Annotated[float, typer.Option("--days", metavar="N", help="Not written for so many days.")] = 30,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="At most so many of each kind.")] = 20,
+    url: Url = DEFAULT_URL,
+    key: Key = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Find retained messages that nobody looks after any more.
+
+    Not written for long, publisher gone for long, discovery configuration without state, commands that are retained.
+
+    Examples:
+
+        holdfast retained ghosts --days 90
+
+        holdfast retained ghosts --json
+    """
+    found = source_of(url, key, data).ghosts(days, min(max(limit, 1), 1000))
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False))
+        return
+    stale, commands = found["stale"], found["commands"]
+    table = Table("why", "topic", "since", "publisher", box=None, pad_edge=False)
+    for message in stale["messages"]:
+        table.add_row("not written", escape(message["topic"]), time_text(message["stored_at"]), client_of(message))
+    for message in found["discovery"]:
+        table.add_row("no state", escape(message["topic"]), time_text(message["stored_at"]), client_of(message))
+    for message in commands["messages"]:
+        table.add_row("command", escape(message["topic"]), time_text(message["stored_at"]), client_of(message))
+    for publisher in found["publishers"]:
+        topics = f"{publisher['count']} topics, such as {publisher['sample']}"
+        table.add_row(
+            "publisher gone", escape(topics), time_text(publisher["last_write"]), escape(publisher["client_id"])
+        )
+    if table.row_count:
+        out.print(table)
+    out.print(
+        f"{stale['count']} of {found['count']} not written for {days:g} days ({size_text(stale['bytes'])}), "
+        f"{len(found['publishers'])} publishers gone, {len(found['discovery'])} discoveries without state, "
+        f"{commands['count']} commands"
+    )
+
+
+def conditions_of(
+    contains: str | None,
+    client_id: str | None,
+    username: str | None,
+    older_than: str | None,
+    newer_than: str | None,
+    min_size: int | None,
+) -> dict[str, Any]:
+    """The conditions that were given, and no others."""
+    given: dict[str, Any] = {
+        "contains": contains,
+        "client_id": client_id,
+        "username": username,
+        "older_than": None if older_than is None else duration_of(older_than),
+        "newer_than": None if newer_than is None else duration_of(newer_than),
+        "min_size": min_size,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def duration_of(text: str) -> float:
+    try:
+        return float(parse_duration(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def moment_of(when: str) -> tuple[int, int]:
+    """(milliseconds since the epoch, 0) or (0, offset)."""
+    if when.startswith("@"):
+        if not when[1:].isdigit():
+            raise typer.BadParameter(f"expected an offset such as @1234, got {when!r}")
+        return 0, int(when[1:])
+    try:
+        moment = datetime.fromisoformat(when)
+    except ValueError:
+        try:
+            moment = datetime.now() - timedelta(seconds=float(parse_duration(when)))
+        except ValueError:
+            raise typer.BadParameter(f"expected a time, an age such as 2h, or @OFFSET, got {when!r}") from None
+    return int(moment.timestamp() * 1000), 0
+
+
+def publication_of(line: str, number: int, now_ms: int) -> dict[str, Any] | None:
+    """An exported line as a message to publish; None when its time is over."""
+    try:
+        given = json.loads(line)
+        message = {
+            "topic": given["topic"],
+            "payload": given["payload"],
+            "encoding": "base64",
+            "qos": given.get("qos", 0),
+            "retain": True,
+        }
+        for name in ("content_type", "response_topic", "correlation_data", "payload_format"):
+            if given.get(name) is not None:
+                message[name] = given[name]
+        if given.get("user_properties"):
+            message["user_properties"] = given["user_properties"]
+        expires_at_ms = given.get("expires_at_ms")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UsageError(f"line {number} is not what export writes, expected JSON with topic and payload") from None
+    if expires_at_ms is not None:
+        left_s = (int(expires_at_ms) - now_ms) // 1000
+        if left_s <= 0:
+            return None
+        message["expiry_s"] = left_s
+    return message
+
+
+def read_file(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {file}: {error}") from None
+
+
+def first(found: Iterable[dict[str, Any]], most: int) -> Iterator[dict[str, Any]]:
+    """All when `most` is 0."""
+    for number, one in enumerate(found, 1):
+        yield one
+        if number == most:
+            return
+
+
+def print_messages(found: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        for message in found:
+            print(json.dumps(message, ensure_ascii=False))
+        return
+    table = Table("topic", "qos", "size", "set at", "expires", "publisher", "payload", box=None, pad_edge=False)
+    for message in found:
+        table.add_row(
+            escape(message["topic"]),
+            str(message["qos"]),
+            str(message["size"]),
+            time_text(message["stored_at"]),
+            time_text(message["expires_at"]),
+            client_of(message),
+            escape(shown_text(message)),
+        )
+    if found:
+        out.print(table)
+    notes.print(f"{len(found)} messages")
+
+
+def time_text(iso: str | None) -> str:
+    """Local time to the second."""
+    if iso is None:
+        return ""
+    return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def client_of(message: dict[str, Any]) -> str:
+    return escape(str(message["publisher"]["client_id"]))
+
+
+def shown_text(message: dict[str, Any]) -> str:
+    """The beginning of the payload on one line; control characters must not reach the terminal."""
+    preview = message["preview"]
+    if preview is None:
+        return f"({message['size']} bytes)"
+    cut = "".join(c if c.isprintable() else " " for c in preview[:60])
+    return cut + ("..." if len(preview) > 60 else "")
+
+
+def size_text(size: int) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size = size // 1024
+    return f"{size} GiB"
+
+
+def progress() -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=notes,
+        transient=True,
+    )
