@@ -35,14 +35,14 @@ CHECKSUM_SIZE = 4
 
 def seal(key: bytes, value: bytes) -> bytes:
     """A value as it is stored."""
-    checksum: int = google_crc32c.extend(google_crc32c.value(key), value)
+    checksum: int = google_crc32c.value(key + value)
     return checksum.to_bytes(4, "little") + value
 
 
 def unseal(key: bytes, stored: bytes) -> bytes:
     """The value that was stored; raises when it is not what was."""
     value = stored[CHECKSUM_SIZE:]
-    if google_crc32c.extend(google_crc32c.value(key), value) != int.from_bytes(stored[:CHECKSUM_SIZE], "little"):
+    if google_crc32c.value(key + value).to_bytes(4, "little") != stored[:CHECKSUM_SIZE]:
         raise StoreError(f"stored value of {len(stored)} bytes under key {key[:40]!r} fails its checksum")
     return value
 

@@ -25,13 +25,14 @@ from holdfast.state.environment import Environment
 from holdfast.state.fold import Statistics, read_statistics, write_statistics
 from holdfast.state.formats import (
     CHECKSUM_SIZE,
+    LONG_PREFIX,
     PAIR,
     is_long_key,
     key_topic,
     topic_key,
     unseal,
 )
-from holdfast.state.scan import Walk, next_candidate, seek
+from holdfast.state.scan import AFTER_DOLLAR, Walk, next_candidate, seek
 
 
 class Retained:
@@ -108,6 +109,8 @@ class Retained:
         return self.environment.read(lambda txn: self.advance(txn, walk, count, visits))
 
     def advance(self, txn: "Transaction[bytes]", walk: Walk, count: int, visits: int) -> list[Message]:
+        if walk.takes_all and len(walk.prefix) < LONG_PREFIX:
+            return self.advance_through(txn, walk, min(count, visits))
         found: list[Message] = []
         levels = walk.levels
         with txn.cursor(self.db) as cursor:
@@ -132,6 +135,32 @@ class Retained:
                 candidate = None if long else next_candidate(levels, key)
                 more = cursor.next() if candidate is None else cursor.set_range(candidate)
         walk.ended = True
+        return found
+
+    def advance_through(self, txn: "Transaction[bytes]", walk: Walk, count: int) -> list[Message]:
+        """The same for a filter that takes everything from its prefix on."""
+        if not walk.prefix and walk.key[:1] == b"$":
+            walk.key = AFTER_DOLLAR  # a wildcard in the first level does not take these [MQTT-4.7.2-1]
+        rows = self.stretch(txn, walk.key, count + 1)
+        if len(rows) <= count:
+            walk.ended = True
+        else:
+            walk.key = rows.pop()[0]
+        found: list[Message] = []
+        for key, stored in rows:
+            if walk.prefix:
+                if walk.outside(key):
+                    walk.ended = True
+                    break
+                if key != walk.prefix and not key.startswith(walk.prefix + b"\0"):
+                    continue  # a level that begins with the last one of the prefix
+            elif key[:1] == b"$":
+                walk.key = AFTER_DOLLAR
+                walk.ended = False
+                break
+            message = self.decode(key, stored)
+            if message is not None:
+                found.append(message)
         return found
 
     def purge(self, now_ms: int, most: int = 10_000) -> int:

@@ -23,6 +23,7 @@ class Walk:
     levels: list[bytes] = field(init=False)
     prefix: bytes = field(init=False)  # every key that can match starts with this
     key: bytes = field(init=False)
+    takes_all: bool = field(init=False)  # the filter is a literal beginning and `#`: what has the prefix matches
     ended: bool = False
 
     def __post_init__(self) -> None:
@@ -32,6 +33,7 @@ class Walk:
             if level in (b"+", b"#"):
                 break
             literal.append(level)
+        self.takes_all = self.levels[-1] == b"#" and len(literal) == len(self.levels) - 1
         # Keys of long topics are cut, so a longer beginning than they have would miss them.
         self.prefix = self.key = b"\0".join(literal)[:LONG_PREFIX]
 
