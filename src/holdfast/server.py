@@ -6,6 +6,7 @@ import errno
 import gc
 import importlib.util
 import logging
+import os
 import resource
 import secrets
 import signal
@@ -15,7 +16,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast import __version__, diagnostics
-from holdfast.broker.access import ALL, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access, Rule
 from holdfast.broker.core import Broker
 from holdfast.broker.log import Log
 from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy, preset
@@ -23,13 +23,18 @@ from holdfast.broker.settings import Settings as BrokerSettings
 from holdfast.broker.sn.settings import SnSettings
 from holdfast.broker.system import SystemTopics
 from holdfast.config import ConfigError, Listener, Loaded, Settings, milliseconds
+from holdfast.entry import access_rules, fill_bans, login_methods, password_file
 from holdfast.errors import UsageError
-from holdfast.passwords import PasswordFile
-from holdfast.net.authentication import PasswordAuthenticator
+from holdfast.identity.passwords import PasswordFile
+from holdfast.net.authentication import LoginAuthenticator
+from holdfast.net.bans import Bans
 from holdfast.net.commit import Commits
+from holdfast.net.crowd import Crowd
 from holdfast.net.gate import Gate
 from holdfast.net.hub import Hub
+from holdfast.net.origins import Origins
 from holdfast.net.peer import StreamPeer
+from holdfast.net.proxied import ProxiedStart
 from holdfast.net.tls import Certificates
 from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import WebSocketPeer
@@ -49,7 +54,6 @@ COLLECT_EVERY_S = 5.0
 # So many retained messages gone are worth asking the system to take their memory back.
 TRIM_AFTER = 100_000
 
-ACTIONS = {"publish": PUBLISH, "subscribe": SUBSCRIBE, "retain": RETAIN, "receive": RECEIVE, "all": ALL}
 POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
 
 
@@ -58,6 +62,7 @@ def run(loaded: Loaded) -> int:
     import uvloop
 
     raise_file_limit()
+    os.umask(0o077)  # what the broker writes holds what its clients said: for its own user alone
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve(loaded))
 
@@ -83,7 +88,10 @@ class Server:
         self.broker = Broker(broker_settings(settings), f"hf-{secrets.token_hex(4)}-")
         self.broker.set_access(access_rules(settings))
         self.hub = Hub(self.broker, loop)
-        self.authenticator = PasswordAuthenticator(self.hub, password_file(settings))
+        self.authenticator = LoginAuthenticator(self.hub, login_methods(settings))
+        self.bans = Bans()
+        fill_bans(self.bans, settings)
+        self.crowd = Crowd(settings.limits.max_connections_per_address, settings.limits.connect_rate_per_address)
         self.certificates: list[Certificates] = []
         self.servers: list[asyncio.Server] = []
         self.gates: list[Gate] = []
@@ -97,7 +105,8 @@ class Server:
     async def start(self) -> None:
         self.open_storage()
         listeners = self.loaded.settings.listeners()
-        if any(not listener.allow_anonymous for listener in listeners):
+        if self.loaded.settings.has_logins or any(not listener.allow_anonymous for listener in listeners):
+            # Where names are kept, a name is never taken unproven, not even where one need not give any.
             self.broker.authenticator = self.authenticator
         self.loop.add_signal_handler(signal.SIGTERM, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGINT, self.stopping.set)
@@ -137,15 +146,17 @@ class Server:
         if listener.scheme in ("http", "https"):
             self.listen_http(listener)
             return
-        gate = Gate(listener.max_connections, settings.limits.message_rate, listener.allow_anonymous)
+        gate = self.make_gate(listener)
         context = self.tls_context(listener)
-        hub = self.hub
-        factory: Callable[[], Any] = lambda: StreamPeer(hub, gate)  # noqa: E731
-        if listener.is_websocket:
-            factory = lambda: WebSocketPeer(hub, gate, listener.path)  # noqa: E731
         try:
             server = await self.loop.create_server(
-                factory, listener.host, listener.port, ssl=context, backlog=BACKLOG, reuse_address=True
+                self.peer_factory(listener, gate),
+                listener.host,
+                listener.port,
+                ssl=context,
+                backlog=BACKLOG,
+                reuse_address=True,
+                ssl_handshake_timeout=float(settings.limits.connect_timeout) if context is not None else None,
             )
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
@@ -163,7 +174,13 @@ class Server:
             return None
         tls = self.loaded.settings.tls
         certificates = Certificates(
-            listener.cert, listener.key, listener.ca, listener.require_client_certificate, tls.min_version, tls.ciphers
+            listener.cert,
+            listener.key,
+            listener.ca,
+            listener.require_client_certificate,
+            tls.min_version,
+            tls.ciphers,
+            listener.crl,
         )
         self.certificates.append(certificates)
         return certificates.context
@@ -205,6 +222,30 @@ class Server:
         doorkeeper = Doorkeeper(self.broker, keys, users, settings.api.admins)
         return HttpService(desk, doorkeeper, settings.api.cors)
 
+    def make_gate(self, listener: Listener) -> Gate:
+        settings = self.loaded.settings
+        return Gate(
+            listener.max_connections,
+            settings.limits.message_rate,
+            listener.allow_anonymous,
+            self.bans,
+            self.crowd,
+            listener.proxy,
+            settings.tls.identity,
+        )
+
+    def peer_factory(self, listener: Listener, gate: Gate) -> Callable[[], Any]:
+        """What is made for each connection."""
+        hub = self.hub
+        settings = self.loaded.settings
+        make: Callable[[], StreamPeer] = lambda: StreamPeer(hub, gate)  # noqa: E731
+        if listener.is_websocket:
+            origins = Origins(settings.websocket.origins, listener.is_loopback)
+            make = lambda: WebSocketPeer(hub, gate, listener.path, origins)  # noqa: E731
+        if listener.proxy:
+            return lambda: ProxiedStart(hub, gate, make(), float(settings.limits.connect_timeout))
+        return make
+
     def listen_for_sensors(self, listener: Listener) -> None:
         """MQTT-SN: every client of the listener is behind the one socket."""
         try:
@@ -212,7 +253,7 @@ class Server:
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
         settings = self.loaded.settings
-        gate = Gate(listener.max_connections, settings.limits.message_rate, listener.allow_anonymous)
+        gate = self.make_gate(listener)
         endpoint = UdpEndpoint(self.hub, gate, sensor_settings(settings, listener), sock)
         self.sensors.append(endpoint)
         endpoint.start()
@@ -249,7 +290,7 @@ class Server:
         try:
             loaded = self.loaded.reload()
             rules = access_rules(loaded.settings)
-            passwords = password_file(loaded.settings)
+            methods = login_methods(loaded.settings)
             keys, users = api_secrets(loaded.settings)
             for certificates in self.certificates:
                 certificates.reload()
@@ -260,12 +301,14 @@ class Server:
         self.broker.set_access(rules)
         fill_retainer(self.broker.settings, loaded.settings)
         self.broker.set_policies(retainer_policies(loaded.settings))
-        self.authenticator.passwords = passwords
+        self.authenticator.configure(methods)
+        fill_bans(self.bans, loaded.settings)
+        fill_banned(self.broker.settings, loaded.settings)
         if self.http is not None:
             self.http.doorkeeper.replace(keys, users, loaded.settings.api.admins)
         left = unchanged(self.loaded.settings, loaded.settings)
         self.loaded = loaded
-        log.info("reloaded certificates, log level, users, access rules, retainer limits and policies")
+        log.info("reloaded certificates, log level, users, access rules, bans, retainer limits and policies")
         if left:
             log.warning("these settings need a restart", extra={"settings": ", ".join(left)})
 
@@ -357,6 +400,9 @@ def broker_settings(settings: Settings) -> BrokerSettings:
     to.keep_alive_max = int(limits.keep_alive_max)
     to.session_expiry_max = int(limits.session_expiry_max)
     to.max_client_id_length = limits.max_client_id_length
+    to.max_bytes_before_login = limits.max_bytes_before_login
+    to.max_user_properties = limits.max_user_properties
+    fill_banned(to, settings)
     to.max_tombstones = limits.delta_tombstones
     to.response_information = settings.response_information
     to.retain_available = settings.retainer.enable
@@ -386,6 +432,11 @@ def sensor_settings(settings: Settings, listener: Listener) -> SnSettings:
     to.stranger_rate = sn.answer_rate
     to.stranger_rate_per_host = sn.answer_rate_per_address
     return to
+
+
+def fill_banned(to: BrokerSettings, settings: Settings) -> None:
+    to.banned_users = frozenset(settings.bans.users)
+    to.banned_client_ids = frozenset(settings.bans.client_ids)
 
 
 def fill_retainer(to: BrokerSettings, settings: Settings) -> None:
@@ -418,25 +469,6 @@ def retainer_policies(settings: Settings) -> list[Policy]:
     return policies
 
 
-def access_rules(settings: Settings) -> Access | None:
-    """None when no rule is given: then everything is allowed and nothing is asked."""
-    rules: list[Rule] = []
-    for rule in settings.access:
-        actions = 0
-        for action in rule.action:
-            actions |= ACTIONS[action]
-        for topic_filter in rule.filter:
-            rules.append(Rule(rule.permission == "allow", actions, topic_filter.encode(), rule.user, rule.client_id))
-    if not rules:
-        return None
-    return Access(rules, settings.auth.no_match == "allow")
-
-
-def password_file(settings: Settings) -> PasswordFile | None:
-    path = settings.auth.password_file
-    return PasswordFile(path) if path is not None else None
-
-
 def api_secrets(settings: Settings) -> tuple[PasswordFile | None, PasswordFile | None]:
     """API keys, and the users of the broker."""
     path = settings.api.key_file
@@ -445,7 +477,7 @@ def api_secrets(settings: Settings) -> tuple[PasswordFile | None, PasswordFile |
 
 def unchanged(old: Settings, new: Settings) -> list[str]:
     """Settings that differ but are read only at start."""
-    reloadable = {"access", "api", "auth", "log", "tls"}
+    reloadable = {"access", "api", "auth", "bans", "callback", "jwt", "log", "tls"}
     fixed = {"enable", "storage_type"}  # of the retainer
     before = old.model_dump()
     after = new.model_dump()

@@ -10,18 +10,40 @@ RETAIN: Final = 4
 RECEIVE: Final = 8
 ALL: Final = PUBLISH | SUBSCRIBE | RETAIN | RECEIVE
 
+# No particular QoS is asked for: a rule that allows some does, a rule that denies some does not.
+ANY_QOS: Final = -1
+
 
 @final
 class Rule:
-    """`%c` and `%u` in the filter stand for the client id and the user name, as whole levels."""
+    """`%c` and `%u` in the filter stand for the client id and the user name, and never for more than one level.
 
-    def __init__(self, allow: bool, actions: int, topic_filter: bytes, user: str | None, client_id: str | None) -> None:
+    Each condition is None, or empty, where the rule does not ask: `users` (any of these names), `qos` (a bit for each
+    QoS it is about), `certified` (only who showed a certificate). `origin` says where the rule is written.
+    """
+
+    def __init__(
+        self,
+        allow: bool,
+        actions: int,
+        topic_filter: bytes,
+        user: str | None,
+        client_id: str | None,
+        users: frozenset[str] | None = None,
+        qos: int = 0,
+        certified: bool = False,
+        origin: str = "",
+    ) -> None:
         self.allow: Final = allow
         self.actions: Final = actions
         self.topic_filter: Final = topic_filter
         self.levels: Final = topic_filter.split(b"/")
         self.user: Final = user
         self.client_id: Final = client_id
+        self.users: Final = users
+        self.qos: Final = qos
+        self.certified: Final = certified
+        self.origin: Final = origin
         self.is_pattern: Final = b"%c" in topic_filter or b"%u" in topic_filter
 
     def levels_for(self, username: str, client_id: str) -> list[bytes] | None:
@@ -41,6 +63,19 @@ class Rule:
             filled.append(user.join(parts))
         return filled
 
+    def is_about(self, action: int, username: str, client_id: str, qos: int, certified: bool) -> bool:
+        if self.actions & action == 0 or (self.certified and not certified):
+            return False
+        if self.user is not None and self.user != username:
+            return False
+        if self.client_id is not None and self.client_id != client_id:
+            return False
+        if self.users is not None and username not in self.users:
+            return False
+        if self.qos == 0:
+            return True
+        return self.allow if qos == ANY_QOS else self.qos >> qos & 1 != 0
+
 
 def is_plain(name: bytes) -> bool:
     """Whether a name can stand in a filter without widening it (CVE-2017-7650)."""
@@ -49,22 +84,69 @@ def is_plain(name: bytes) -> bool:
 
 @final
 class Access:
-    def __init__(self, rules: list[Rule], allow_unmatched: bool) -> None:
+    """`subscribes_freely`: what no rule says about a subscription is allowed, because its deliveries are checked."""
+
+    def __init__(
+        self,
+        rules: list[Rule],
+        allow_unmatched: bool,
+        subscribes_freely: bool = False,
+        check_source: bool = True,
+    ) -> None:
         self.rules: Final = rules
         self.allow_unmatched: Final = allow_unmatched
+        self.subscribes_freely: Final = subscribes_freely
+        self.check_source: Final = check_source
+        self.asks_qos: Final = any_qos(rules)
 
-    def may(self, action: int, username: str, client_id: str, levels: list[bytes]) -> bool:
+    def may(
+        self,
+        action: int,
+        username: str,
+        client_id: str,
+        levels: list[bytes],
+        qos: int = ANY_QOS,
+        certified: bool = False,
+    ) -> bool:
         """`levels` are of the topic, or of the topic filter when the action is SUBSCRIBE."""
+        rule = self.decide(action, username, client_id, levels, qos, certified)
+        if rule is not None:
+            return rule.allow
+        return self.allow_unmatched or (action == SUBSCRIBE and self.subscribes_freely)
+
+    def decide(
+        self, action: int, username: str, client_id: str, levels: list[bytes], qos: int, certified: bool
+    ) -> Rule | None:
+        """The rule that answers, None when there is none."""
         for rule in self.rules:
-            if rule.actions & action == 0:
-                continue
-            if rule.user is not None and rule.user != username:
-                continue
-            if rule.client_id is not None and rule.client_id != client_id:
+            if not rule.is_about(action, username, client_id, qos, certified):
                 continue
             filled = rule.levels_for(username, client_id)
             if filled is None:
                 continue
             if covers(filled, levels) if action == SUBSCRIBE else matches(filled, levels):
-                return rule.allow
-        return self.allow_unmatched
+                return rule
+        return None
+
+    def may_receive(self, username: str, client_id: str, levels: list[bytes], certified: bool) -> bool:
+        """Whether a message on this topic may be handed to this client, whatever filter it came by.
+
+        The right to subscribe is asked again, now for the topic itself: a subscription to `#` must not bring what
+        another rule denies, and one that was made under older rules must not bring what these do not give.
+        """
+        return self.may(RECEIVE, username, client_id, levels, ANY_QOS, certified) and self.may(
+            SUBSCRIBE, username, client_id, levels, ANY_QOS, certified
+        )
+
+    def may_keep(self, username: str, client_id: str, levels: list[bytes]) -> bool:
+        """Whether who once retained a message here might do so today (CVE-2018-12546).
+
+        How it had proven who it was is not known any more, so conditions on that count as met.
+        """
+        return self.may(PUBLISH, username, client_id, levels, ANY_QOS, True) and self.may(
+            RETAIN, username, client_id, levels, ANY_QOS, True
+        )
+
+
+def any_qos(rules: list[Rule]) -> bool:
+    return any(rule.qos != 0 for rule in rules)

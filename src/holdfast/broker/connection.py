@@ -36,6 +36,8 @@ class Connection:
         self.username = ""
         self.connect: Connect | None = None  # while authenticating
         self.ticket = 0
+        self.auth_method = ""  # of MQTT 5, for the whole connection [5: MQTT-4.12.0-5]
+        self.exchanging = False  # the client has been asked something: AUTH comes next
 
         # Bytes of a packet that has not arrived whole, and how many it needs.
         self.partial: list[bytes] = []

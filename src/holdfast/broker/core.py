@@ -8,12 +8,12 @@ from collections import deque
 from typing import Final, final
 
 from holdfast.broker import snapshot as snapshots
-from holdfast.broker.access import RECEIVE, Access
+from holdfast.broker.access import Access
 from holdfast.broker.connection import Connection
 from holdfast.broker.counters import Counters
 from holdfast.broker.delivery import pump
 from holdfast.broker.effects import Effects
-from holdfast.broker.handshake import on_authenticated, refuse
+from holdfast.broker.handshake import on_authenticated, on_authenticated_again, on_challenge, refuse
 from holdfast.broker.inbound import Run, is_crowding, receive
 from holdfast.broker.lifecycle import close, disconnect, end_session, on_session_due, on_will_due
 from holdfast.broker.log import Log
@@ -23,7 +23,7 @@ from holdfast.broker.policy import Policy
 from holdfast.broker.ports import Authenticator, Peer
 from holdfast.broker.publishing import publish_as
 from holdfast.broker.retained import RetainedStore
-from holdfast.broker.route import Route, build_receivers
+from holdfast.broker.route import Route, build_receivers, is_reserved
 from holdfast.broker.session import Session
 from holdfast.broker.settings import Settings
 from holdfast.broker.snapshot import Snapshot
@@ -128,19 +128,38 @@ class Broker:
             if connection.carrier is not None:
                 connection.carrier.on_room()
 
-    def on_authenticated(self, ticket: int, reason: int, username: str, now_ms: int) -> None:
+    def on_authenticated(self, ticket: int, reason: int, username: str, now_ms: int, data: bytes = b"") -> None:
+        """A login has succeeded or failed; `data` is the last word of a method of MQTT 5."""
         self.now_ms = now_ms
         connection = self.tickets.pop(ticket, None)
-        if connection is None or connection.state != AUTHENTICATING:
+        if connection is None:
             return
-        connection.state = WAITING
-        on_authenticated(self, connection, reason, username)
-        if connection.state == CONNECTED and connection.partial_size > 0:
+        connection.ticket = 0
+        if connection.state == AUTHENTICATING:
+            connection.state = WAITING
+            on_authenticated(self, connection, reason, username, data)
+            if connection.state == CONNECTED:
+                self.read_on(connection)
+        elif connection.state == CONNECTED:
+            on_authenticated_again(self, connection, reason, username, data)
+
+    def on_challenge(self, ticket: int, data: bytes, now_ms: int) -> None:
+        """A login by a method of MQTT 5 goes on."""
+        self.now_ms = now_ms
+        connection = self.tickets.get(ticket)
+        if connection is not None and connection.state != CLOSED:
+            on_challenge(self, connection, data)
+            if connection.state == AUTHENTICATING:
+                self.read_on(connection)
+
+    def read_on(self, connection: Connection) -> None:
+        """Look at what came while the client was being made out."""
+        if connection.partial_size > 0:
             data = b"".join(connection.partial)
             connection.partial.clear()
             connection.partial_size = 0
             connection.needed = 0
-            self.receive(connection, data, now_ms)
+            self.receive(connection, data, self.now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Carry out what is due: time-outs, wills, session ends, expiry."""
@@ -215,6 +234,8 @@ class Broker:
                 self.refuse_protocol(connection, error)
             elif connection.is_v5:
                 refuse(self, connection, error.reason)
+        elif connection.state == AUTHENTICATING and connection.is_v5:
+            refuse(self, connection, error.reason)
         self.effects.notes.append((connection, f"protocol error: {text}"))
         disconnect(self, connection, error.reason, text)
 
@@ -264,7 +285,19 @@ class Broker:
         access = self.access
         if access is None:
             return True
-        return access.may(RECEIVE, session.owner, session.client_id, topic_field[2:].split(b"/"))
+        # An absent client is asked for its certificate again before it is sent what waits for it.
+        certified = session.certified or session.connection is None
+        return access.may_receive(session.owner, session.client_id, topic_field[2:].split(b"/"), certified)
+
+    def may_show(self, session: Session, message: Message) -> bool:
+        """Whether a retained message may be handed to a client, and whether its publisher might still put it there."""
+        access = self.access
+        if access is None or not self.may_receive(session, message.topic_field):
+            return access is None
+        publisher = message.publisher
+        if not access.check_source or publisher.protocol == "api" or is_reserved(message.topic):
+            return True
+        return access.may_keep(publisher.username, publisher.client_id, message.topic.split(b"/"))
 
     def cap_session_expiry(self, seconds: int) -> int:
         most = self.settings.session_expiry_max
@@ -291,10 +324,20 @@ class Broker:
     def begin_authentication(self, connection: Connection, packet: Connect) -> None:
         authenticator = self.authenticator
         assert authenticator is not None
+        ticket = self.issue_ticket(connection)
+        authenticator.begin(ticket, packet.client_id, packet.username, packet.password, connection.peer)
+
+    def take_authentication(self, connection: Connection, data: bytes, first: bool) -> None:
+        authenticator = self.authenticator
+        assert authenticator is not None
+        ticket = self.issue_ticket(connection) if first else connection.ticket
+        authenticator.take(ticket, data, first, connection.peer)
+
+    def issue_ticket(self, connection: Connection) -> int:
         self.last_ticket += 1
         connection.ticket = self.last_ticket
         self.tickets[self.last_ticket] = connection
-        authenticator.begin(self.last_ticket, packet.client_id, packet.username, packet.password, connection.peer)
+        return self.last_ticket
 
     def forget_ticket(self, connection: Connection) -> None:
         if connection.ticket:

@@ -30,6 +30,7 @@ class Counters:
         self.dropped_expired = 0
         self.dropped_too_large = 0
         self.dropped_no_member = 0
+        self.dropped_not_allowed = 0  # the right to receive was lost while it waited
         self.snapshots_begun = 0
         self.snapshots_ended = 0
         self.snapshot_messages = 0
@@ -42,4 +43,5 @@ class Counters:
             + self.dropped_expired
             + self.dropped_too_large
             + self.dropped_no_member
+            + self.dropped_not_allowed
         )

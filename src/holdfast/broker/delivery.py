@@ -7,7 +7,7 @@ from holdfast.broker.message import Message
 from holdfast.broker.outbound import PUBREL, U16, write, write_publish, write_pubrel
 from holdfast.broker.route import Route
 from holdfast.broker.session import AWAITING_ACK, AWAITING_COMPLETE, CROWDED_BYTES, CROWDED_QUEUE, Delivery, Session
-from holdfast.broker.subscription import SharedGroup
+from holdfast.broker.subscription import SharedGroup, Subscription
 from holdfast.protocol.mqtt.reasons import PACKET_ID_NOT_FOUND
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def deliver(broker: "Broker", message: Message, route: Route, sender: Session | 
 
 def share(broker: "Broker", message: Message, group: SharedGroup) -> bool:
     """Give a message to one member of a group; False when there is none to take it."""
-    member = group.choose(message.qos)
+    member = group.choose(message.qos) if broker.access is None else choose_allowed(broker, message, group)
     if member is None:
         broker.counters.dropped_no_member += 1
         return False
@@ -59,6 +59,19 @@ def share(broker: "Broker", message: Message, group: SharedGroup) -> bool:
         group,
     )
     return True
+
+
+def choose_allowed(broker: "Broker", message: Message, group: SharedGroup) -> Subscription | None:
+    """As `choose`, among the members that may receive the message: a group is no way around a rule."""
+    allowed = SharedGroup()
+    for step in range(len(group.members)):
+        member = group.members[(group.turn + step) % len(group.members)]
+        if broker.may_receive(member.session, message.topic_field):
+            allowed.members.append(member)
+    chosen = allowed.choose(message.qos)
+    if chosen is not None:
+        group.turn = (group.members.index(chosen) + 1) % len(group.members)
+    return chosen
 
 
 def send(
@@ -172,6 +185,12 @@ def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
             if delivery.sequence and broker.log is not None:
                 broker.log.on_done(session, delivery)
             continue
+        if broker.access is not None and not still_may(broker, session, delivery.message):
+            # The right was lost while it waited.
+            broker.counters.dropped_not_allowed += 1
+            if delivery.sequence and broker.log is not None:
+                broker.log.on_done(session, delivery)
+            continue
         most -= 1
         if delivery.qos > 0:
             transmit(broker, session, connection, delivery)
@@ -189,6 +208,11 @@ def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
             broker.count_sent(connection, 0, len(delivery.message.payload))
         else:
             broker.counters.dropped_too_large += 1
+
+
+def still_may(broker: "Broker", session: Session, message: Message) -> bool:
+    """Asked again when a message leaves that has waited. What the broker itself says to a client has no offset."""
+    return message.offset == 0 or broker.may_receive(session, message.topic_field)
 
 
 def refill(broker: "Broker", session: Session) -> None:
@@ -272,6 +296,12 @@ def resend_more(broker: "Broker", session: Session) -> None:
         if delivery.stage == AWAITING_COMPLETE:
             write_pubrel(connection, packet_id)
             broker.touch(connection)
+            continue
+        if broker.access is not None and not still_may(broker, session, delivery.message):
+            del session.inflight[packet_id]
+            broker.counters.dropped_not_allowed += 1
+            if delivery.sequence and broker.log is not None:
+                broker.log.on_done(session, delivery)
             continue
         if write_publish(
             connection,

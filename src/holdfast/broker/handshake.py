@@ -7,23 +7,27 @@ from holdfast.broker.delivery import pump, resend
 from holdfast.broker.lifecycle import close, disconnect, end_session
 from holdfast.broker.message import Publisher
 from holdfast.broker.outbound import write
-from holdfast.broker.publishing import check_publish
+from holdfast.broker.publishing import check_publish, check_user_properties
 from holdfast.broker.route import is_reserved
 from holdfast.broker.session import FOREVER, PendingWill, Session
 from holdfast.broker.timers import KEEP_ALIVE, Timer
 from holdfast.broker.topics import check_topic
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.connection import AUTHENTICATING, CONNECTED
-from holdfast.protocol.mqtt.encode import encode_connack
+from holdfast.protocol.mqtt.encode import encode_auth, encode_connack
 from holdfast.protocol.mqtt.packets import V5, V31, V311, Auth, ConnAck, Connect, Will
 from holdfast.protocol.mqtt.properties import Properties
 from holdfast.protocol.mqtt.reasons import (
     BAD_AUTHENTICATION_METHOD,
+    BAD_USERNAME_OR_PASSWORD,
+    BANNED,
     CLIENT_ID_NOT_VALID,
     CONNECTION_RATE_EXCEEDED,
+    CONTINUE_AUTHENTICATION,
     NOT_AUTHORIZED,
     PACKET_TOO_LARGE,
     QOS_NOT_SUPPORTED,
+    REAUTHENTICATE,
     RETAIN_NOT_SUPPORTED,
     SERVER_BUSY,
     SESSION_TAKEN_OVER,
@@ -44,7 +48,9 @@ def on_connect(broker: "Broker", connection: Connection, packet: Connect) -> Non
     if reason != SUCCESS:
         refuse(broker, connection, reason)
         return
-    if connection.identity:  # the transport has proven who it is
+    properties = packet.properties
+    method = properties.auth_method if properties is not None else None
+    if connection.identity and method is None:  # the transport has proven who it is
         welcome(broker, connection, packet, connection.identity)
         return
     if broker.authenticator is None:
@@ -52,15 +58,42 @@ def on_connect(broker: "Broker", connection: Connection, packet: Connect) -> Non
         return
     connection.state = AUTHENTICATING
     connection.connect = packet
-    broker.begin_authentication(connection, packet)
+    if properties is not None and method is not None:
+        connection.auth_method = method
+        broker.take_authentication(connection, properties.auth_data or b"", True)
+    else:
+        broker.begin_authentication(connection, packet)
 
 
 def on_auth(broker: "Broker", connection: Connection, packet: Auth) -> None:
-    # No method was agreed on in CONNECT, so AUTH has no place here [5: MQTT-4.12.0-7].
-    raise ProtocolError(f"AUTH with reason 0x{packet.reason:02X} came without an authentication method in CONNECT")
+    """The next message of a login by a method of MQTT 5, or the first of one by a client that is in already."""
+    properties = packet.properties
+    method = properties.auth_method if properties is not None else None
+    if not connection.auth_method or method != connection.auth_method:  # [5: MQTT-4.12.0-5, 4.12.0-7, 4.12.1-1]
+        raise ProtocolError(f"AUTH with reason 0x{packet.reason:02X} came without the authentication method of CONNECT")
+    data = properties.auth_data if properties is not None else None
+    begins = packet.reason == REAUTHENTICATE and connection.state == CONNECTED and connection.ticket == 0
+    if not begins and not (packet.reason == CONTINUE_AUTHENTICATION and connection.exchanging):
+        raise ProtocolError(f"AUTH with reason 0x{packet.reason:02X} has no place here")
+    connection.exchanging = False
+    broker.take_authentication(connection, data or b"", begins)
 
 
-def on_authenticated(broker: "Broker", connection: Connection, reason: int, username: str) -> None:
+def on_challenge(broker: "Broker", connection: Connection, data: bytes) -> None:
+    """The authenticator wants to hear more [5: MQTT-4.12.0-2]."""
+    connection.exchanging = True
+    write(connection, auth_packet(connection, CONTINUE_AUTHENTICATION, data))
+    broker.touch(connection)
+
+
+def auth_packet(connection: Connection, reason: int, data: bytes) -> bytes:
+    properties = Properties()
+    properties.auth_method = connection.auth_method
+    properties.auth_data = data
+    return encode_auth(Auth(reason, properties), V5)
+
+
+def on_authenticated(broker: "Broker", connection: Connection, reason: int, username: str, data: bytes) -> None:
     """The answer of the authenticator. Nothing the client sent behind CONNECT has been looked at yet."""
     if connection.carrier is not None:
         connection.carrier.on_authenticated(reason, username)
@@ -68,10 +101,21 @@ def on_authenticated(broker: "Broker", connection: Connection, reason: int, user
     packet = connection.connect
     connection.connect = None
     assert packet is not None
+    if reason == SUCCESS and connection.auth_method and packet.username is not None and packet.username != username:
+        reason = BAD_USERNAME_OR_PASSWORD  # it says two names, and has proven one
     if reason != SUCCESS:
         refuse(broker, connection, reason)
     else:
-        welcome(broker, connection, packet, username)
+        welcome(broker, connection, packet, username, data)
+
+
+def on_authenticated_again(broker: "Broker", connection: Connection, reason: int, username: str, data: bytes) -> None:
+    """A client that was in has logged in again, as who it was [5: MQTT-4.12.1-2]."""
+    if reason != SUCCESS or username != connection.username:
+        disconnect(broker, connection, NOT_AUTHORIZED, "re-authentication failed")
+        return
+    write(connection, auth_packet(connection, SUCCESS, data))
+    broker.touch(connection)
 
 
 def objection(broker: "Broker", packet: Connect) -> int:
@@ -79,7 +123,9 @@ def objection(broker: "Broker", packet: Connect) -> int:
     settings = broker.settings
     properties = packet.properties
     if properties is not None and properties.auth_method is not None:  # [5: MQTT-4.12.0-1]
-        return BAD_AUTHENTICATION_METHOD
+        if broker.authenticator is None or not broker.authenticator.knows(properties.auth_method):
+            return BAD_AUTHENTICATION_METHOD
+    check_user_properties(broker, properties)
     if not packet.client_id:
         if packet.version == V31 or (packet.version == V311 and not packet.clean_start):  # [3.1.1: MQTT-3.1.3-8]
             return CLIENT_ID_NOT_VALID
@@ -92,6 +138,7 @@ def objection(broker: "Broker", packet: Connect) -> int:
     will = packet.will
     if will is not None:
         check_topic(will.topic, settings.max_topic_levels)
+        check_user_properties(broker, will.properties)
         if packet.version == V5:
             if will.qos > settings.max_qos:  # [5: MQTT-3.2.2-12]
                 return QOS_NOT_SUPPORTED
@@ -123,15 +170,21 @@ def refusal(connection: Connection, reason: int) -> bytes:
     return data if len(data) <= connection.max_packet_size else b""
 
 
-def welcome(broker: "Broker", connection: Connection, packet: Connect, username: str) -> None:
+def welcome(broker: "Broker", connection: Connection, packet: Connect, username: str, auth_data: bytes = b"") -> None:
     """The client is who it says: give it its session and tell it what it gets."""
     assigned = not packet.client_id
     client_id = broker.new_client_id() if assigned else packet.client_id
     connection.client_id = client_id
     connection.username = username
+    if is_banned(broker, username, client_id):
+        refuse(broker, connection, BANNED)
+        return
     will = packet.will
     if will is not None:
-        if is_reserved(will.topic) or not check_publish(broker, username, client_id, will.topic, will.retain):
+        certified = connection.identity != ""
+        if is_reserved(will.topic) or not check_publish(
+            broker, username, client_id, will.topic, will.retain, will.qos, certified
+        ):
             refuse(broker, connection, NOT_AUTHORIZED)
             return
     old = broker.sessions.get(client_id)
@@ -151,7 +204,7 @@ def welcome(broker: "Broker", connection: Connection, packet: Connect, username:
         session = Session(client_id, username, broker.now_ms)
         broker.sessions[client_id] = session
     attach(broker, connection, session, packet)
-    answer = connack(broker, connection, session, packet, present, assigned)
+    answer = connack(broker, connection, session, packet, present, assigned, auth_data)
     if len(answer) > connection.max_packet_size:
         # It could never be told what it has to know.
         refuse(broker, connection, PACKET_TOO_LARGE)
@@ -162,6 +215,11 @@ def welcome(broker: "Broker", connection: Connection, packet: Connect, username:
     broker.touch(connection)
     resend(broker, session, connection)
     pump(broker, session)
+
+
+def is_banned(broker: "Broker", username: str, client_id: str) -> bool:
+    settings = broker.settings
+    return username in settings.banned_users or client_id in settings.banned_client_ids
 
 
 def take_over(broker: "Broker", session: Session) -> None:
@@ -182,6 +240,7 @@ def attach(broker: "Broker", connection: Connection, session: Session, packet: C
     protocol = PROTOCOL_NAMES[packet.version]
     connection.publisher = Publisher(session.client_id, connection.username, protocol)
     session.connection = connection
+    session.certified = connection.identity != ""
     session.protocol = protocol
     session.expires_at_ms = 0
     if packet.version == V5:
@@ -213,7 +272,13 @@ def will_delay(will: Will) -> int:
 
 
 def connack(
-    broker: "Broker", connection: Connection, session: Session, packet: Connect, present: bool, assigned: bool
+    broker: "Broker",
+    connection: Connection,
+    session: Session,
+    packet: Connect,
+    present: bool,
+    assigned: bool,
+    auth_data: bytes,
 ) -> bytes:
     if packet.version != V5:
         # 3.1 knows no Session Present flag.
@@ -239,4 +304,7 @@ def connack(
         answer.server_keep_alive = connection.keep_alive_ms // 1500
     if asked is not None and asked.request_response_info == 1 and settings.response_information:
         answer.response_info = f"{settings.response_information}/{session.client_id}"
+    if connection.auth_method:  # [5: MQTT-4.12.0-5]
+        answer.auth_method = connection.auth_method
+        answer.auth_data = auth_data
     return encode_connack(ConnAck(present, SUCCESS, answer), V5)

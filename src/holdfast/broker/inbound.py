@@ -65,7 +65,11 @@ def receive(broker: "Broker", connection: Connection, data: bytes) -> None:
     if connection.partial_size > 0 or connection.state == AUTHENTICATING:
         connection.partial.append(data)
         connection.partial_size += len(data)
-        if connection.state == AUTHENTICATING or connection.partial_size < connection.needed:
+        if connection.state == AUTHENTICATING and not connection.exchanging:
+            if connection.partial_size > broker.settings.max_bytes_before_login:
+                raise ProtocolError("too much was sent before the login was through", PACKET_TOO_LARGE)
+            return
+        if connection.partial_size < connection.needed:
             return
         data = b"".join(connection.partial)
         connection.partial.clear()
@@ -126,8 +130,8 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: Run) -> int
                 PACKET_TOO_LARGE,
             )
         if end > size:
-            if connection.state == WAITING and first != 0x10:
-                raise ProtocolError(f"first packet is of type {first >> 4}, expected CONNECT")
+            if connection.state != CONNECTED:
+                check_stranger(broker, connection, first, end - position)
             connection.needed = end - position
             break
         packets += 1
@@ -176,6 +180,15 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: Run) -> int
     if connection.needed == 0 and position < size:
         connection.needed = 2
     return position
+
+
+def check_stranger(broker: "Broker", connection: Connection, first: int, size: int) -> None:
+    """Nothing is kept of who has not logged in but a CONNECT of moderate size (CVE-2017-7651)."""
+    if connection.state == WAITING and first != 0x10:
+        raise ProtocolError(f"first packet is of type {first >> 4}, expected CONNECT")
+    if size > broker.settings.max_bytes_before_login:
+        most = broker.settings.max_bytes_before_login
+        raise ProtocolError(f"packet has {size} bytes, expected no more than {most} before the login", PACKET_TOO_LARGE)
 
 
 def handle(broker: "Broker", connection: Connection, first: int, data: bytes, body: int, end: int) -> None:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 def on_disconnect(broker: "Broker", connection: Connection, packet: Disconnect) -> None:
     session = connection.session
-    assert session is not None
+    if session is None:  # it gives up a login
+        close(broker, connection, "client disconnected")
+        return
     properties = packet.properties
     if properties is not None and properties.session_expiry is not None:
         if session.expiry_s == 0 and properties.session_expiry != 0:
@@ -134,7 +136,9 @@ def publish_will(broker: "Broker", session: Session) -> None:
     will = pending.will
     topic = will.topic
     # Rights may have changed since the will was set.
-    if broker.access is not None and not check_publish(broker, session.owner, session.client_id, topic, will.retain):
+    if broker.access is not None and not check_publish(
+        broker, session.owner, session.client_id, topic, will.retain, will.qos, session.certified
+    ):
         broker.counters.publishes_refused += 1
         return
     properties = will.properties

@@ -24,6 +24,14 @@ class Authenticator:
     def begin(self, ticket: int, client_id: str, username: str | None, password: bytes | None, peer: Peer) -> None:
         raise NotImplementedError
 
+    def knows(self, method: str) -> bool:
+        """Whether clients may log in by this method of MQTT 5."""
+        return False
+
+    def take(self, ticket: int, data: bytes, first: bool, peer: Peer) -> None:
+        """What a client says in such a login. The answer comes through `on_challenge` or `on_authenticated`."""
+        raise NotImplementedError
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TopicCursor:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.broker.access import PUBLISH, RETAIN
+from holdfast.broker.access import ANY_QOS, PUBLISH, RETAIN
 from holdfast.broker.connection import Connection
 from holdfast.broker.delivery import deliver
 from holdfast.broker.message import (
@@ -80,6 +80,7 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
             at = reader.position
             if properties is not None:
                 field = resolve_alias(broker, connection, field, properties)
+                check_user_properties(broker, properties)
                 if properties.subscription_ids is not None:  # [5: MQTT-3.3.4-6]
                     raise ProtocolError("a client's PUBLISH carries a subscription identifier")
         if len(field) == 2:
@@ -109,7 +110,7 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
             raise ProtocolError("the message cannot be stored now: the disk is full or failing", QUOTA_EXCEEDED)
         acknowledge(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
         return
-    if route.reserved or (broker.access is not None and not may_publish(broker, connection, field, retain)):
+    if route.reserved or (broker.access is not None and not may_publish(broker, connection, field, retain, qos)):
         reason = NOT_AUTHORIZED
         broker.counters.publishes_refused += 1
     else:
@@ -132,6 +133,14 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
             if broker.log is not None:
                 broker.log.on_received(broker, session, packet_id)
         acknowledge(broker, connection, qos, packet_id, reason)
+
+
+def check_user_properties(broker: "Broker", properties: Properties | None) -> None:
+    most = broker.settings.max_user_properties
+    if most > 0 and properties is not None and properties.user_properties is not None:
+        count = len(properties.user_properties)
+        if count > most:
+            raise ProtocolError(f"packet has {count} user properties, expected no more than {most}", QUOTA_EXCEEDED)
 
 
 def must_be_kept(route: Route, retain: bool) -> bool:
@@ -164,26 +173,38 @@ def check_capabilities(broker: "Broker", connection: Connection, qos: int, retai
         raise ProtocolError("RETAIN is set, but retained messages are off", RETAIN_NOT_SUPPORTED)
 
 
-def may_publish(broker: "Broker", connection: Connection, field: bytes, retain: bool) -> bool:
+def may_publish(broker: "Broker", connection: Connection, field: bytes, retain: bool, qos: int = ANY_QOS) -> bool:
     """Asked for every publish, so the answer is remembered per topic until the rules change."""
     if connection.rights_generation != broker.rights_generation or len(connection.rights) > 4096:
         connection.rights.clear()
         connection.rights_generation = broker.rights_generation
     key = b"r" + field if retain else field
+    access = broker.access
+    if access is not None and access.asks_qos:
+        key = BYTE[qos] + key
     known = connection.rights.get(key)
     if known is None:
-        known = check_publish(broker, connection.username, connection.client_id, field[2:], retain)
+        certified = connection.identity != ""
+        known = check_publish(broker, connection.username, connection.client_id, field[2:], retain, qos, certified)
         connection.rights[key] = known
     return known
 
 
-def check_publish(broker: "Broker", username: str, client_id: str, topic: bytes, retain: bool) -> bool:
+def check_publish(
+    broker: "Broker",
+    username: str,
+    client_id: str,
+    topic: bytes,
+    retain: bool,
+    qos: int = ANY_QOS,
+    certified: bool = False,
+) -> bool:
     access = broker.access
     if access is None:
         return True
     levels = topic.split(b"/")
-    return access.may(PUBLISH, username, client_id, levels) and (
-        not retain or access.may(RETAIN, username, client_id, levels)
+    return access.may(PUBLISH, username, client_id, levels, qos, certified) and (
+        not retain or access.may(RETAIN, username, client_id, levels, qos, certified)
     )
 
 

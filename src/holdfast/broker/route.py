@@ -82,7 +82,7 @@ def build_receivers(found: Matches) -> list[Receiver]:
 
 
 def is_reserved(topic: bytes) -> bool:
-    return topic.startswith((b"$SYS/", b"$holdfast/"))
+    return topic.startswith((b"$SYS/", b"$holdfast/")) or topic == b"$SYS" or topic == b"$holdfast"
 
 
 def policy_for(route: Route, username: str) -> Policy | None:

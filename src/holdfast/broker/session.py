@@ -87,6 +87,7 @@ class Session:
         self.snapshot_turn = False
         self.sensor: SensorState | None = None  # what MQTT-SN keeps beside the session
         self.progress_ms = now_ms  # when the client last acknowledged something
+        self.certified = False  # its connection showed a certificate
 
     def has_room(self) -> bool:
         """Whether one more QoS 1 or 2 message could leave at once."""

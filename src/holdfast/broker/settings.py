@@ -20,6 +20,10 @@ class Settings:
         self.max_outbox_bytes = 16 * 1024 * 1024
         self.max_topic_levels = 128
         self.max_subscriptions = 0
+        self.max_bytes_before_login = 256 * 1024
+        self.banned_users: frozenset[str] = frozenset()
+        self.banned_client_ids: frozenset[str] = frozenset()
+        self.max_user_properties = 0
         self.max_qos = 2
         self.keep_alive_max = 0
         self.session_expiry_max = 0

@@ -6,6 +6,7 @@ from holdfast.broker.access import SUBSCRIBE as SUBSCRIBE_RIGHT
 from holdfast.broker.connection import Connection
 from holdfast.broker.delivery import redistribute
 from holdfast.broker.outbound import write
+from holdfast.broker.publishing import check_user_properties
 from holdfast.broker.session import Session
 from holdfast.broker.snapshot import NOT_SINCE, Snapshot, begin, end_all
 from holdfast.broker.subscription import Subscription
@@ -37,6 +38,7 @@ def on_subscribe(broker: "Broker", connection: Connection, packet: Subscribe) ->
     identifier = 0
     since = NOT_SINCE
     properties = packet.properties
+    check_user_properties(broker, properties)
     if properties is not None:
         if properties.subscription_ids is not None:
             identifier = properties.subscription_ids[0]
@@ -97,7 +99,9 @@ def subscribe(
         return TOPIC_FILTER_INVALID
     levels = topic_filter.split(b"/")
     access = broker.access
-    if access is not None and not access.may(SUBSCRIBE_RIGHT, session.owner, session.client_id, levels):
+    if access is not None and not access.may(
+        SUBSCRIBE_RIGHT, session.owner, session.client_id, levels, request.qos, session.certified
+    ):
         return NOT_AUTHORIZED
     old = session.subscriptions.get(request.topic_filter)
     if old is None and 0 < settings.max_subscriptions <= len(session.subscriptions):

@@ -12,7 +12,7 @@ from holdfast.config.settings import Settings
 
 
 def problems_of(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
-    found = [*_listeners(settings), *_files(settings), *_quantities(settings)]
+    found = [*_listeners(settings), *_files(settings), *_rights(settings), *_quantities(settings)]
     return [Problem(p.key, p.message, origins.get(p.key, "")) for p in found]
 
 
@@ -28,7 +28,8 @@ def _listeners(settings: Settings) -> Iterator[Problem]:
             yield Problem(
                 "listen",
                 f"{listener.url} can be reached from other machines and asks nobody to log in, expected "
-                "auth.password_file, client certificates, or auth.allow_anonymous = true to open it to everyone",
+                "auth.password_file or another way to log in, client certificates, or auth.allow_anonymous = true to "
+                "open it to everyone",
             )
 
 
@@ -47,7 +48,7 @@ def _is_guarded(settings: Settings, listener: Listener) -> bool:
     return (
         listener.allow_anonymous
         or listener.is_loopback
-        or settings.auth.password_file is not None
+        or settings.has_logins
         or (listener.scheme in ("http", "https") and settings.api.key_file is not None)
         or listener.require_client_certificate
     )
@@ -59,11 +60,18 @@ def _files(settings: Settings) -> Iterator[Problem]:
         ("tls.key", settings.tls.key),
         ("tls.ca", settings.tls.ca),
         ("auth.password_file", settings.auth.password_file),
+        ("auth.access_file", settings.auth.access_file),
+        ("tls.crl", settings.tls.crl),
+        ("jwt.key_file", settings.jwt.key_file),
+        ("jwt.jwks_file", settings.jwt.jwks_file),
+        ("callback.secret_file", settings.callback.secret_file),
         ("api.key_file", settings.api.key_file),
     ]
     known = {path for _, path in named}
     for listener in settings.listeners():
-        named += [("listen", path) for path in (listener.cert, listener.key, listener.ca) if path not in known]
+        named += [
+            ("listen", path) for path in (listener.cert, listener.key, listener.ca, listener.crl) if path not in known
+        ]
     for key, path in named:
         if path is None:
             continue
@@ -76,10 +84,32 @@ def _files(settings: Settings) -> Iterator[Problem]:
         yield Problem("data", f"expected a folder, got the file {settings.data}")
 
 
+def _rights(settings: Settings) -> Iterator[Problem]:
+    groups = [group.name for group in settings.auth.group]
+    if len(set(groups)) < len(groups):
+        yield Problem("auth.group", "expected each group once")
+    for number, rule in enumerate(settings.access, 1):
+        if rule.group is not None and rule.group not in groups:
+            yield Problem(
+                "access", f"rule {number} is for the group {rule.group!r}, expected one of {groups or 'none'}"
+            )
+    jwt = settings.jwt
+    if "HS256" in jwt.algorithms and len(set(jwt.algorithms)) > 1 and jwt.key_file is not None:
+        # Whoever knows the public key could sign with it as if it were the secret.
+        yield Problem("jwt.algorithms", "expected HS256 alone, or RS256 and ES256, got both kinds for one key")
+    for listener in settings.listeners():
+        if listener.crl is not None and listener.ca is None:
+            yield Problem("tls.crl", f"{listener.url} has revoked certificates and no tls.ca that gives any out")
+
+
 def _quantities(settings: Settings) -> Iterator[Problem]:
     limits = settings.limits
     if limits.connect_timeout == 0:
         yield Problem("limits.connect_timeout", "expected more than 0: a silent connection would stay for ever")
+    if settings.callback.timeout == 0:
+        yield Problem("callback.timeout", "expected more than 0")
+    if settings.bans.failures and 0 in (settings.bans.window, settings.bans.duration):
+        yield Problem("bans.failures", "expected bans.window and bans.duration to be more than 0")
     sn = settings.sn
     for name in ("retry_interval", "response_timeout", "backoff", "advertise_interval"):
         if getattr(sn, name) == 0:

@@ -7,7 +7,7 @@ the sections `tls`, `websocket` and `auth`; `Settings.listeners` fills that in.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
@@ -59,6 +59,8 @@ class Listener(Endpoint):
     key: Path | None
     ca: Path | None
     require_client_certificate: bool
+    crl: Path | None = None
+    proxy: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class ListenerUrl(Endpoint):
     key: Path | None = None
     ca: Path | None = None
     require_client_certificate: bool | None = None
+    crl: Path | None = None
+    proxy: tuple[str, ...] = ()
 
 
 def _boolean(text: str) -> bool:
@@ -94,6 +98,15 @@ def _file(text: str) -> Path:
     return Path(text)
 
 
+def _networks(text: str) -> tuple[str, ...]:
+    networks = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not networks:
+        raise ValueError("expected addresses or networks, separated by commas, got nothing")
+    for network in networks:
+        ip_network(network, strict=False)  # its ValueError says what is wrong
+    return networks
+
+
 # Option, the schemes that know it, and how its text becomes a value. The reference page is made from this table.
 OPTIONS: Final[dict[str, tuple[tuple[str, ...], Callable[[str], object], str]]] = {
     "allow_anonymous": (SCHEMES, _boolean, "Whether clients of this listener may connect without logging in."),
@@ -102,6 +115,13 @@ OPTIONS: Final[dict[str, tuple[tuple[str, ...], Callable[[str], object], str]]] 
     "key": (TLS_SCHEMES, _file, "Private key of this listener (PEM)."),
     "ca": (TLS_SCHEMES, _file, "Authorities that client certificates of this listener must come from (PEM)."),
     "require_client_certificate": (TLS_SCHEMES, _boolean, "Whether clients of this listener must show a certificate."),
+    "crl": (TLS_SCHEMES, _file, "Client certificates of this listener that are revoked (PEM)."),
+    "proxy": (
+        ("tcp", "ws"),
+        _networks,
+        "Addresses or networks of load balancers, separated by commas. They must begin each connection with a PROXY "
+        "header (version 1 or 2); from anyone else such a header is an error.",
+    ),
 }
 
 

@@ -52,6 +52,11 @@ EXAMPLE_VALUES: Final = {
     "api.key_file": '"api-keys"',
     "auth.allow_anonymous": "false",
     "auth.password_file": '"passwords"',
+    "auth.access_file": '"access"',
+    "tls.crl": '"revoked.pem"',
+    "jwt.key_file": '"tokens.pem"',
+    "jwt.jwks_file": '"jwks.json"',
+    "callback.secret_file": '"callback-secret"',
 }
 
 EXAMPLE_TABLES: Final = {
@@ -71,6 +76,11 @@ EXAMPLE_TABLES: Final = {
 # [[sn.predefined]]
 # id = 7
 # topic = "garage/door"
+""",
+    "auth.group": """\
+# [[auth.group]]
+# name = "operators"
+# users = ["alice", "bob"]
 """,
     "access": """\
 # [[access]]

@@ -4,8 +4,10 @@ Sections are frozen and refuse unknown keys. Sizes are bytes and durations secon
 wherever the help says so. `server` turns these into the plain values that the rooms below receive.
 """
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -62,11 +64,43 @@ def _websocket_path(value: str) -> str:
     return value
 
 
+def _one_or_many_numbers(value: object) -> object:
+    return [value] if isinstance(value, int) else value
+
+
+def _network(value: str) -> str:
+    try:
+        ip_network(value, strict=False)
+    except ValueError:
+        raise ValueError(
+            f"expected an address such as 10.0.0.7, or a network such as 10.0.0.0/8, got {value!r}"
+        ) from None
+    return value
+
+
+def _origin(value: str) -> str:
+    if value != "*" and not (value.startswith(("http://", "https://")) and value.count("/") == 2):
+        raise ValueError(f"expected an origin such as https://ops.example, or *, got {value!r}")
+    return value.lower()
+
+
+def _http_url(value: str) -> str:
+    parts = urlsplit(value)
+    if value and (parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc):
+        raise ValueError("expected a URL such as https://127.0.0.1:9000/login, without a user name in it")
+    return value
+
+
 Count = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0)]
 WholeSeconds = Annotated[Duration, AfterValidator(_whole)]
 TopicFilter = Annotated[str, AfterValidator(_topic_filter)]
 TopicFilters = Annotated[list[TopicFilter], BeforeValidator(_one_or_many), Field(min_length=1)]
 Action = Literal["publish", "subscribe", "retain", "receive", "all"]
+Qos = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=2)]
+Network = Annotated[str, AfterValidator(_network)]
+Origin = Annotated[str, AfterValidator(_origin)]
+Networks = Annotated[list[Network], BeforeValidator(_one_or_many)]
+Names = Annotated[list[str], BeforeValidator(_one_or_many)]
 
 
 class Section(BaseModel):
@@ -108,6 +142,19 @@ class AccessRule(Section):
     )
     user: str | None = Field(default=None, description="Only for this user; absent, for everyone.")
     client_id: str | None = Field(default=None, description="Only for this client id; absent, for every one.")
+    group: str | None = Field(default=None, description="Only for the users of this `[[auth.group]]`.")
+    qos: Annotated[list[Qos], BeforeValidator(_one_or_many_numbers)] = Field(
+        default=[],
+        description="Only for publishes and subscriptions of this QoS, one or several; absent, for every one.",
+    )
+    certificate: bool = Field(default=False, description="Only for clients that have shown a certificate.")
+
+
+class Group(Section):
+    """One `[[auth.group]]`: users that rules speak of together."""
+
+    name: str = Field(description="What rules call it.")
+    users: Annotated[list[str], BeforeValidator(_one_or_many)] = Field(description="Who is in it.")
 
 
 class Retainer(Section):
@@ -199,6 +246,18 @@ class Limits(Section):
     max_topic_levels: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=65535)] = Field(
         default=128, description="Levels in a topic name or topic filter."
     )
+    max_bytes_before_login: Annotated[Size, Field(ge=1024)] = Field(
+        default=256 * 1024, description="Bytes kept for a connection that has not logged in yet."
+    )
+    max_connections_per_address: Count = Field(
+        default=0, description="Connections at once from one address; 0 is no limit."
+    )
+    connect_rate_per_address: Count = Field(
+        default=0, description="New connections a second from one address; 0 is no limit."
+    )
+    max_user_properties: Count = Field(
+        default=1000, description="User properties in one packet of MQTT 5; 0 is no limit."
+    )
     max_subscriptions: Count = Field(default=0, description="Subscriptions of one session; 0 is no limit.")
     max_qos: Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=2)] = Field(
         default=2, description="Highest QoS the broker takes and grants: 0, 1 or 2."
@@ -227,6 +286,12 @@ class Tls(Section):
     key: Path | None = Field(default=None, description="Private key (PEM, without a passphrase).")
     ca: Path | None = Field(default=None, description="Authorities that client certificates must come from (PEM).")
     require_client_certificate: bool = Field(default=False, description="Whether clients must show a certificate.")
+    crl: Path | None = Field(default=None, description="Certificates that are revoked (PEM, one list per authority).")
+    identity: Literal["cn", "san"] = Field(
+        default="cn",
+        description="What of a client's certificate is its user name: the common name of the subject (`cn`), or the "
+        "first DNS name, e-mail address or URI of the alternative names (`san`).",
+    )
     min_version: Literal["1.2", "1.3"] = Field(default="1.2", description="Oldest TLS version accepted.")
     ciphers: str = Field(default="", description="OpenSSL cipher list for TLS 1.2; empty is Python's default.")
 
@@ -237,6 +302,11 @@ class Websocket(Section):
     path: Annotated[str, AfterValidator(_websocket_path)] = Field(
         default="/mqtt",
         description="Path that `ws://` and `wss://` listeners answer; a listener's URL can name its own.",
+    )
+    origins: Annotated[list[Origin], BeforeValidator(_one_or_many)] = Field(
+        default=[],
+        description="Web sites whose pages may connect, such as `https://ops.example`; `*` is every one. Pages that "
+        "come from the broker's own host may in any case, and programs that are no browser.",
     )
 
 
@@ -251,8 +321,69 @@ class Auth(Section):
     password_file: Path | None = Field(
         default=None, description="User names and password hashes, in mosquitto's format."
     )
+    access_file: Path | None = Field(
+        default=None,
+        description="What clients may do, in the format of mosquitto's acl_file; asked after the `[[access]]` rules.",
+    )
+    check_retain_source: bool = Field(
+        default=True,
+        description="Whether a retained message is sent only while its publisher might still put it there.",
+    )
     no_match: Literal["allow", "deny"] = Field(
         default="deny", description="What a request gets that none of the `[[access]]` rules matches."
+    )
+    group: list[Group] = Field(
+        default=[], description="Users that rules speak of together, as `[[auth.group]]` tables."
+    )
+
+
+class Jwt(Section):
+    """JSON Web Tokens as passwords. A token that expires ends the connection."""
+
+    key_file: Path | None = Field(
+        default=None,
+        description="What tokens are signed with: a public key (PEM) for RS256 and ES256, or the secret for HS256.",
+    )
+    jwks_file: Path | None = Field(default=None, description="Several keys, as a JSON Web Key Set.")
+    algorithms: Annotated[list[Literal["HS256", "RS256", "ES256"]], BeforeValidator(_one_or_many)] = Field(
+        default=["RS256", "ES256"], description="Signatures that are accepted. A secret needs `HS256` alone."
+    )
+    username_claim: str = Field(default="sub", description="Claim that holds the user name.")
+    issuer: str = Field(default="", description="`iss` that a token must have; empty is any.")
+    audience: str = Field(default="", description="`aud` that a token must have; empty is any token without one.")
+    leeway: Duration = Field(default=0, description="By how much the clocks may differ.")
+
+
+class Callback(Section):
+    """An HTTP service that is asked about a login. No answer, or one that makes no sense, is a refusal."""
+
+    url: Annotated[str, AfterValidator(_http_url)] = Field(
+        default="", description="Where a login is sent, as a JSON document in a POST; empty is nowhere."
+    )
+    timeout: Duration = Field(default=3, description="How long to wait for the answer.")
+    cache: Duration = Field(default=30, description="How long an answer is remembered; 0 is not at all.")
+    secret_file: Path | None = Field(
+        default=None, description="Sent as `Authorization: Bearer ...`, so that the service knows who asks."
+    )
+    at_once: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=256)] = Field(
+        default=8, description="Requests under way at the same time."
+    )
+
+
+class Bans(Section):
+    """Who is turned away before anything else, and who is banned for failing to log in again and again."""
+
+    addresses: Networks = Field(default=[], description="Addresses and networks that may not connect.")
+    users: Names = Field(default=[], description="User names that may not connect.")
+    client_ids: Names = Field(default=[], description="Client ids that may not connect.")
+    failures: Count = Field(
+        default=10, description="Failed logins from one address after which it is banned for a while; 0 is never."
+    )
+    window: Duration = Field(default=60, description="Time in which so many failures count.")
+    duration: Duration = Field(default=300, description="How long such a ban lasts.")
+    exempt: Networks = Field(
+        default=["127.0.0.0/8", "::1"],
+        description="Addresses that are never banned for failures, such as a proxy that many clients come through.",
     )
 
 
@@ -376,6 +507,9 @@ class Settings(Section):
     tls: Tls = Tls()
     websocket: Websocket = Websocket()
     auth: Auth = Auth()
+    jwt: Jwt = Jwt()
+    callback: Callback = Callback()
+    bans: Bans = Bans()
     api: Api = Api()
     sn: Sn = Sn()
     sys: Sys = Sys()
@@ -388,10 +522,20 @@ class Settings(Section):
         """Each listener with everything its URL left out filled in."""
         return [self._complete(parse_listener(url)) for url in self.listen]
 
+    @property
+    def has_logins(self) -> bool:
+        """Whether there is any way to log in."""
+        return (
+            self.auth.password_file is not None
+            or self.jwt.key_file is not None
+            or self.jwt.jwks_file is not None
+            or self.callback.url != ""
+        )
+
     def _complete(self, url: ListenerUrl) -> Listener:
         anonymous = self.auth.allow_anonymous if url.allow_anonymous is None else url.allow_anonymous
         if anonymous is None:
-            anonymous = url.is_loopback and self.auth.password_file is None
+            anonymous = url.is_loopback and not self.has_logins
         required = url.require_client_certificate
         if required is None:
             required = self.tls.require_client_certificate
@@ -407,4 +551,6 @@ class Settings(Section):
             key=(url.key or self.tls.key) if url.is_tls else None,
             ca=(url.ca or self.tls.ca) if url.is_tls else None,
             require_client_certificate=url.is_tls and required,
+            crl=(url.crl or self.tls.crl) if url.is_tls else None,
+            proxy=url.proxy,
         )

@@ -1,50 +1,223 @@
-"""Authentication beside the event loop: password hashes are checked in a few threads, the answer comes back later."""
+"""Authentication beside the event loop: hashes are checked and services asked in a few threads, the answer comes later.
+
+The ways to log in are tried in a fixed order, and the first that knows the user decides: a token if the password is
+one, then the password file, then the HTTP service. When nothing answers, nobody gets in.
+"""
 
 import asyncio
+import heapq
+import logging
+import secrets
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from holdfast.broker.ports import Authenticator, Peer
+from holdfast.identity import scram
+from holdfast.identity.callback import Callback
+from holdfast.identity.passwords import PasswordFile
+from holdfast.identity.tokens import Tokens, looks_like_token
 from holdfast.net.hub import Hub
 from holdfast.net.peer import StreamPeer
 from holdfast.net.udp import SnPeer
-from holdfast.passwords import PasswordFile
-from holdfast.protocol.mqtt.reasons import BAD_USERNAME_OR_PASSWORD, NOT_AUTHORIZED, SUCCESS
+from holdfast.protocol.mqtt.reasons import (
+    BAD_USERNAME_OR_PASSWORD,
+    NOT_AUTHORIZED,
+    SERVER_BUSY,
+    SERVER_UNAVAILABLE,
+    SUCCESS,
+)
+
+log = logging.getLogger("holdfast.net")
 
 CHECKS_AT_ONCE = 2
+# Logins that wait for their turn. More of them are told to come back, so that a flood of logins costs no memory.
+WAITING_MOST = 10_000
+EXPIRY_CHECK_S = 1.0
 
 
-class PasswordAuthenticator(Authenticator):
-    """Users of a password file, and anonymous clients where the listener allows them."""
+@dataclass(frozen=True)
+class Methods:
+    """The ways to log in; None where one is not configured."""
 
-    def __init__(self, hub: Hub, passwords: PasswordFile | None) -> None:
+    passwords: PasswordFile | None = None
+    tokens: Tokens | None = None
+    callback: Callback | None = None
+    callbacks_at_once: int = 8
+
+    @property
+    def is_empty(self) -> bool:
+        return self.passwords is None and self.tokens is None and self.callback is None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`expires_at_ms` ends the connection; 0 is never."""
+
+    reason: int
+    username: str = ""
+    expires_at_ms: int = 0
+    data: bytes = b""
+
+
+class LoginAuthenticator(Authenticator):
+    def __init__(self, hub: Hub, methods: Methods) -> None:
         self.hub = hub
-        self.passwords = passwords
         self.pool = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="holdfast-password")
+        self.callers = ThreadPoolExecutor(methods.callbacks_at_once, thread_name_prefix="holdfast-callback")
         self.tasks: set[asyncio.Task[None]] = set()
+        self.exchanges: dict[int, scram.Exchange] = {}
+        self.seed = secrets.token_bytes(32)  # the made-up answers stay the same over a reload
+        self.expiring: list[tuple[int, str, int]] = []
+        self.ender: asyncio.TimerHandle | None = None
+        self.configure(methods)
+
+    def configure(self, methods: Methods) -> None:
+        """New users and keys, for logins from now on."""
+        self.methods = methods
+        verifiers: dict[str, scram.Verifier] = {}
+        if methods.passwords is not None:
+            for name in methods.passwords.users:
+                verifier = methods.passwords.scram(name)
+                if verifier is not None:
+                    verifiers[name] = verifier
+        self.lookup = scram.Lookup(verifiers, self.seed) if verifiers else None
+
+    # What the core asks.
 
     def begin(self, ticket: int, client_id: str, username: str | None, password: bytes | None, peer: Peer) -> None:
         assert isinstance(peer, StreamPeer | SnPeer)
-        if username is None and peer.gate.allow_anonymous:
-            self.hub.loop.call_soon(self.answer, ticket, SUCCESS, "")
-        elif username is not None and self.passwords is None and peer.gate.allow_anonymous:
+        methods = self.methods
+        if username is None and password is None and peer.gate.allow_anonymous:
+            self.answer_soon(ticket, Verdict(SUCCESS), peer)
+        elif methods.is_empty and peer.gate.allow_anonymous:
             # Nobody keeps users here: a name is taken as a label, like mosquitto does.
-            self.hub.loop.call_soon(self.answer, ticket, SUCCESS, username)
-        elif username is None or self.passwords is None:
-            self.hub.loop.call_soon(self.answer, ticket, NOT_AUTHORIZED, "")
+            self.answer_soon(ticket, Verdict(SUCCESS, username or ""), peer)
+        elif methods.is_empty or (username is None and not self.is_token(password)):
+            self.answer_soon(ticket, Verdict(NOT_AUTHORIZED), peer)
+        elif len(self.tasks) >= WAITING_MOST:
+            self.answer_soon(ticket, Verdict(SERVER_BUSY), peer)
         else:
-            task = self.hub.loop.create_task(self.check(ticket, self.passwords, username, password))
+            task = self.hub.loop.create_task(self.check(ticket, client_id, username, password, peer))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 
-    async def check(self, ticket: int, passwords: PasswordFile, username: str, password: bytes | None) -> None:
-        good = await self.hub.loop.run_in_executor(self.pool, passwords.check, username, password)
-        self.answer(ticket, SUCCESS if good else BAD_USERNAME_OR_PASSWORD, username if good else "")
+    def knows(self, method: str) -> bool:
+        return method == scram.METHOD and self.lookup is not None
 
-    def answer(self, ticket: int, reason: int, username: str) -> None:
-        self.hub.broker.on_authenticated(ticket, reason, username, self.hub.now_ms())
+    def take(self, ticket: int, data: bytes, first: bool, peer: Peer) -> None:
+        """SCRAM costs this side three hashes of a few bytes: no thread is needed."""
+        assert isinstance(peer, StreamPeer | SnPeer)
+        self.hub.loop.call_soon(self.exchange, ticket, data, first, peer)
+
+    # Carrying it out.
+
+    def is_token(self, password: bytes | None) -> bool:
+        return self.methods.tokens is not None and looks_like_token(password)
+
+    async def check(
+        self, ticket: int, client_id: str, username: str | None, password: bytes | None, peer: StreamPeer | SnPeer
+    ) -> None:
+        try:
+            verdict = await self.judge(client_id, username, password, peer.address)
+        except Exception:
+            # Whatever went wrong, it is no reason to let anyone in, nor to leave them waiting.
+            log.exception("a login could not be checked")
+            verdict = Verdict(SERVER_UNAVAILABLE)
+        self.answer(ticket, verdict, peer)
+
+    async def judge(self, client_id: str, username: str | None, password: bytes | None, address: str) -> Verdict:
+        loop = self.hub.loop
+        methods = self.methods
+        if methods.tokens is not None and looks_like_token(password):
+            token = await loop.run_in_executor(self.pool, methods.tokens.check, username, password)
+            if token is None:
+                return Verdict(BAD_USERNAME_OR_PASSWORD)
+            return Verdict(SUCCESS, token.username, token.expires_at_ms)
+        passwords = methods.passwords
+        name = username or ""
+        if passwords is not None and (methods.callback is None or name in passwords.users):
+            good = await loop.run_in_executor(self.pool, passwords.check, name, password)
+            return Verdict(SUCCESS, name) if good else Verdict(BAD_USERNAME_OR_PASSWORD)
+        if methods.callback is not None:
+            answer = await loop.run_in_executor(self.callers, methods.callback.ask, client_id, name, password, address)
+            if answer.trouble:
+                log.warning("the login service did not answer", extra={"error": answer.trouble})
+                return Verdict(SERVER_UNAVAILABLE)
+            if not answer.allow:
+                return Verdict(BAD_USERNAME_OR_PASSWORD)
+            expires = self.hub.now_ms() + int(answer.expires_in_s * 1000) if answer.expires_in_s > 0 else 0
+            return Verdict(SUCCESS, answer.username or name, expires)
+        return Verdict(BAD_USERNAME_OR_PASSWORD)
+
+    def exchange(self, ticket: int, data: bytes, first: bool, peer: StreamPeer | SnPeer) -> None:
+        if ticket not in self.hub.broker.tickets or (first and self.lookup is None):
+            self.exchanges.pop(ticket, None)
+            return
+        if first and len(self.exchanges) >= WAITING_MOST:
+            # Those who began a login and went away.
+            self.exchanges = {t: e for t, e in self.exchanges.items() if t in self.hub.broker.tickets}
+        try:
+            if first and not data:
+                challenge = b""  # the client lets the server begin, which has nothing to say yet
+                assert self.lookup is not None
+                self.exchanges[ticket] = scram.Exchange(self.lookup)
+            else:
+                exchange = self.exchanges.pop(ticket, None)
+                if exchange is None:
+                    assert self.lookup is not None
+                    exchange = scram.Exchange(self.lookup)
+                if exchange.verifier is not None:
+                    proof = exchange.final(data)
+                    self.answer(ticket, Verdict(SUCCESS, exchange.username, data=proof), peer)
+                    return
+                challenge = exchange.first(data)
+                self.exchanges[ticket] = exchange
+        except ValueError:
+            self.answer(ticket, Verdict(NOT_AUTHORIZED), peer)
+            return
+        self.hub.broker.on_challenge(ticket, challenge, self.hub.now_ms())
         self.hub.carry_out()
 
+    def answer_soon(self, ticket: int, verdict: Verdict, peer: StreamPeer | SnPeer) -> None:
+        self.hub.loop.call_soon(self.answer, ticket, verdict, peer)
+
+    def answer(self, ticket: int, verdict: Verdict, peer: StreamPeer | SnPeer) -> None:
+        broker = self.hub.broker
+        now_ms = self.hub.now_ms()
+        if 0 < verdict.expires_at_ms <= now_ms:
+            verdict = Verdict(BAD_USERNAME_OR_PASSWORD)
+        connection = peer.connection
+        broker.on_authenticated(ticket, verdict.reason, verdict.username, now_ms, verdict.data)
+        if verdict.reason in (BAD_USERNAME_OR_PASSWORD, NOT_AUTHORIZED):
+            self.note_failure(peer)
+        elif verdict.expires_at_ms > 0 and connection.session is not None:
+            heapq.heappush(self.expiring, (verdict.expires_at_ms, connection.client_id, connection.connected_at_ms))
+            if self.ender is None:
+                self.ender = self.hub.loop.call_later(EXPIRY_CHECK_S, self.end_expired)
+        self.hub.carry_out()
+
+    def note_failure(self, peer: StreamPeer | SnPeer) -> None:
+        # The sender of a datagram is whoever its writer says: a ban for that would be a weapon.
+        if isinstance(peer, StreamPeer) and peer.gate.bans.on_failure(peer.host, self.hub.loop.time()):
+            log.warning("address banned after repeated failures to log in", extra={"address": peer.host})
+
+    def end_expired(self) -> None:
+        """Disconnect whose token has run out. Only names are kept here, so nothing keeps a closed connection."""
+        broker = self.hub.broker
+        now_ms = self.hub.now_ms()
+        while self.expiring and self.expiring[0][0] <= now_ms:
+            _, client_id, connected_at_ms = heapq.heappop(self.expiring)
+            session = broker.sessions.get(client_id)
+            connection = session.connection if session is not None else None
+            if connection is not None and connection.connected_at_ms == connected_at_ms:
+                broker.kick(client_id, NOT_AUTHORIZED, "the login has expired", now_ms)
+        self.hub.carry_out()
+        self.ender = self.hub.loop.call_later(EXPIRY_CHECK_S, self.end_expired) if self.expiring else None
+
     def stop(self) -> None:
+        if self.ender is not None:
+            self.ender.cancel()
         for task in self.tasks:
             task.cancel()
         self.pool.shutdown(wait=False, cancel_futures=True)
+        self.callers.shutdown(wait=False, cancel_futures=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from typing import cast
+from typing import Any, cast
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.ports import Peer
@@ -34,16 +34,25 @@ class StreamPeer(Peer, asyncio.Protocol):
         self.gate = gate
         self.transport: asyncio.Transport | None = None
         self.address = ""
+        self.host = ""
+        self.counted = False  # by the gate, as one of its address
         self.close_reason = ""
         self.closer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER, low=WRITE_LOW_WATER)
-        self.address = format_address(transport.get_extra_info("peername"))
-        self.connection = self.hub.broker.open(self, self.hub.now_ms(), certificate_name(transport))
-        if not self.gate.enter(self):
-            self.close("too many connections on this listener")
+        if not self.host:  # a proxy has not said whose connection this is
+            self.come_from(transport.get_extra_info("peername"))
+        identity = certificate_name(transport.get_extra_info("peercert"), self.gate.identity)
+        self.connection = self.hub.broker.open(self, self.hub.now_ms(), identity)
+        objection = self.gate.enter(self)
+        if objection:
+            self.close(objection)
+
+    def come_from(self, place: object) -> None:
+        self.address = format_address(place)
+        self.host = str(place[0]) if isinstance(place, tuple) and place else ""
 
     def data_received(self, data: bytes) -> None:
         self.feed(data)
@@ -126,11 +135,13 @@ def format_address(peername: object) -> str:
     return str(peername or "")
 
 
-def certificate_name(transport: asyncio.BaseTransport) -> str:
-    """The common name in the client's certificate, empty when there is none."""
-    certificate = transport.get_extra_info("peercert")
+def certificate_name(certificate: dict[str, Any] | None, identity: str) -> str:
+    """The name in the client's certificate, empty when there is none: its common name, or an alternative one."""
     if not certificate:
         return ""
+    if identity == "san":
+        names = certificate.get("subjectAltName", ())
+        return next((str(value) for kind, value in names if kind in ("DNS", "email", "URI")), "")
     for part in certificate.get("subject", ()):
         for key, value in part:
             if key == "commonName":

@@ -19,13 +19,17 @@ class Certificates:
         require_client: bool,
         minimum: str = "1.2",
         ciphers: str = "",
+        crl: Path | None = None,
     ) -> None:
         if cert is None:
             raise ConfigError("a tls:// or wss:// listener needs tls.cert, or ?cert= in its URL")
         self.cert = cert
         self.key = key
         self.ca = ca
+        self.crl = crl
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # A client that asks for a new handshake again and again would cost far more here than it costs itself.
+        self.context.options |= ssl.OP_NO_RENEGOTIATION
         self.context.minimum_version = MINIMUM[minimum]
         if ciphers:
             try:
@@ -36,6 +40,9 @@ class Certificates:
             raise ConfigError("client certificates are required, but tls.ca does not say who may sign them")
         if ca is not None:
             self.context.verify_mode = ssl.CERT_REQUIRED if require_client else ssl.CERT_OPTIONAL
+        if crl is not None:
+            # From now on a certificate of an authority without a list is refused too.
+            self.context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         self.reload()
 
     def reload(self) -> None:
@@ -49,3 +56,14 @@ class Certificates:
                 self.context.load_verify_locations(self.ca)
             except (OSError, ssl.SSLError) as error:
                 raise ConfigError(f"cannot load the certificate authority {self.ca}: {error}") from None
+        if self.crl is not None:
+            self.reload_revoked(self.crl)
+
+    def reload_revoked(self, crl: Path) -> None:
+        """Lists add up; of two from one authority the newer counts."""
+        try:
+            if b"X509 CRL" not in crl.read_bytes():
+                raise ConfigError(f"{crl}: expected a revocation list (PEM), got none")
+            self.context.load_verify_locations(crl)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"cannot load the revocation list {crl}: {error}") from None

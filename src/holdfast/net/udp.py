@@ -123,6 +123,7 @@ class UdpEndpoint(Datagrams):
         hub = self.hub
         take = self.sock.recvfrom
         receive = self.gateway.receive
+        bans = self.gate.bans
         now_ms = hub.now_ms()
         for _ in range(BATCH):
             try:
@@ -131,6 +132,8 @@ class UdpEndpoint(Datagrams):
                 break
             except OSError:
                 continue  # an earlier datagram of ours was not wanted; this says nothing about the socket
+            if not bans.is_empty and bans.bans(address[0], hub.loop.time()):
+                continue
             receive(data, address, address[0], now_ms)
         hub.carry_out()
         if hub.is_crowded():

@@ -18,6 +18,7 @@ from wsproto.utilities import ProtocolError as FramingError
 
 from holdfast.net.gate import Gate
 from holdfast.net.hub import Hub
+from holdfast.net.origins import Origins
 from holdfast.net.peer import StreamPeer
 
 log = logging.getLogger("holdfast.net")
@@ -29,9 +30,10 @@ SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 class WebSocketPeer(StreamPeer):
     """A packet may span frames and a frame may hold many packets [MQTT-6.0.0-2]."""
 
-    def __init__(self, hub: Hub, gate: Gate, path: str) -> None:
+    def __init__(self, hub: Hub, gate: Gate, path: str, origins: Origins) -> None:
         super().__init__(hub, gate)
         self.path = path
+        self.origins = origins
         self.framing = WSConnection(ConnectionType.SERVER)
         self.accepted = False
 
@@ -65,6 +67,12 @@ class WebSocketPeer(StreamPeer):
     def on_request(self, request: Request) -> None:
         if request.target.split("?")[0] != self.path:
             self.refuse(404, f"MQTT is served at {self.path}")
+            return
+        origin = next((value for name, value in request.extra_headers if name.lower() == b"origin"), None)
+        if not self.origins.allow(origin, request.host):
+            # A page of any other site could else use the browser of whoever visits it to get in here.
+            log.warning("websocket from another site refused", extra={"address": self.address, "origin": origin})
+            self.refuse(403, "pages of this origin may not connect, see websocket.origins")
             return
         chosen = next((name for name in SUBPROTOCOLS if name in request.subprotocols), None)
         if chosen is None:

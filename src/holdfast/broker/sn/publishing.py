@@ -39,7 +39,7 @@ def take_publish(
     if qos > 0 and log is not None and not log.healthy and must_be_kept(route, retain):
         broker.counters.publishes_refused += 1
         return QUOTA_EXCEEDED
-    if route.reserved or (broker.access is not None and not may_publish(broker, connection, field, retain)):
+    if route.reserved or (broker.access is not None and not may_publish(broker, connection, field, retain, qos)):
         broker.counters.publishes_refused += 1
         return NOT_AUTHORIZED
     message = Message(

@@ -1,7 +1,7 @@
 """A CONNECT of MQTT-SN that is accepted: whose session it is, who has to go for it, and the link's place in it."""
 
 from holdfast.broker.connection import Connection
-from holdfast.broker.handshake import take_over
+from holdfast.broker.handshake import is_banned, take_over
 from holdfast.broker.lifecycle import end_session
 from holdfast.broker.message import Publisher
 from holdfast.broker.publishing import check_publish
@@ -15,6 +15,8 @@ from holdfast.protocol.mqtt.reasons import CLIENT_ID_NOT_VALID, NOT_AUTHORIZED, 
 def may_have(link: Link, packet: Connect, username: str) -> int:
     """Whether this user may connect under that client id and with that will; the reason when not."""
     broker = link.broker
+    if is_banned(broker, username, packet.client_id):
+        return NOT_AUTHORIZED
     will = packet.will
     if will is not None:
         field = len(will.topic).to_bytes(2, "big") + will.topic

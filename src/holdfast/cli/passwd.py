@@ -1,0 +1,97 @@
+"""`holdfast passwd`: create, change and delete the users of a password file."""
+
+import getpass
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from holdfast.errors import UsageError
+
+
+def passwd(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The password file; `-c` makes it.")],
+    username: Annotated[str, typer.Argument(metavar="USER", help="Whose password.")],
+    create: Annotated[bool, typer.Option("--create", "-c", help="Make the file; one that is there is kept.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", "-D", help="Remove the user.")] = False,
+    verify_only: Annotated[
+        bool, typer.Option("--verify", help="Change nothing: exit code 0 if the password is right, else 1.")
+    ] = False,
+    scheme: Annotated[
+        Literal["argon2id", "pbkdf2", "scram"],
+        typer.Option(
+            "--hash",
+            "-H",
+            help="`argon2id`; `pbkdf2` for a file that mosquitto reads too; `scram` for clients that log in by "
+            "SCRAM-SHA-256 (and by password).",
+        ),
+    ] = "argon2id",
+) -> None:
+    """
+    Create, change or delete a user in a password file.
+
+    The password is asked for, or read as one line from standard input when that is not a terminal; it is never taken
+    from the command line, where other users of the machine could see it. The file is replaced in one step and is
+    readable by its owner alone. A running broker takes it up on SIGHUP.
+
+    Examples:
+
+        holdfast passwd -c users alice
+
+        holdfast passwd users alice < new-password
+
+        holdfast passwd users alice --delete
+    """
+    from holdfast.identity import passwords
+
+    if not username or ":" in username or any(ord(c) < 32 for c in username):
+        raise UsageError(f"expected a user name without colons and control characters, got {username!r}")
+    if create and delete:
+        raise UsageError("expected --create or --delete, got both")
+    exists = file.exists()
+    if not exists and not create:
+        raise UsageError(f"there is no password file {file}; --create makes it")
+    users = passwords.read_users(file) if exists else {}
+    if delete:
+        if users.pop(username, None) is None:
+            raise UsageError(f"{file} has no user {username!r}")
+        save(file, users)
+        return
+    if verify_only:
+        stored = users.get(username)
+        good = stored is not None and passwords.verify(stored, ask(False))
+        print("the password is right" if good else "the user or the password is wrong")
+        raise typer.Exit(0 if good else 1)
+    password = ask(True)
+    if scheme == "argon2id":
+        users[username] = passwords.hash_argon2id(password)
+    elif scheme == "scram":
+        users[username] = passwords.hash_scram(password)
+    else:
+        import secrets
+
+        users[username] = passwords.hash_pbkdf2(password, secrets.token_bytes(12))
+    save(file, users)
+
+
+def ask(twice: bool) -> bytes:
+    if not sys.stdin.isatty():
+        line = sys.stdin.buffer.readline()
+        password = line.removesuffix(b"\n").removesuffix(b"\r")
+    else:
+        password = getpass.getpass("Password: ").encode()
+        if twice and getpass.getpass("Again: ").encode() != password:
+            raise UsageError("the two passwords differ")
+    if not password:
+        raise UsageError("expected a password, got nothing")
+    return password
+
+
+def save(file: Path, users: dict[str, str]) -> None:
+    from holdfast.identity import passwords
+
+    try:
+        passwords.write_users(file, users)
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {(error.strerror or str(error)).lower()}") from None

@@ -1,0 +1,163 @@
+"""Password files, one `user:HASH` a line: mosquitto's hashes as they are, and two of our own.
+
+| HASH | what it is |
+|---|---|
+| `$argon2id$...` | argon2id, what `holdfast passwd` writes |
+| `$7$iterations$salt$hash` | PBKDF2 with SHA-512, what mosquitto_passwd writes |
+| `$6$salt$hash` | salted SHA-512, mosquitto before 2.0 |
+| `SCRAM-SHA-256$iterations:salt$stored:server` | for clients that log in by SCRAM, and by password too |
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from argon2 import PasswordHasher
+from argon2.exceptions import Argon2Error, InvalidHashError
+
+from holdfast.errors import ConfigError
+from holdfast.identity.scram import SCHEME, Verifier, derive, parse_verifier
+
+# RFC 9106 asks for 64 MiB where memory is short. Two checks run at once, so this is 38 MiB at most; a login takes about
+# 20 ms, which is what bounds the logins a second.
+HASHER: Final = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
+ARGON2ID: Final = "$argon2id$"
+# mosquitto's own default is 101. A file with more is read all the same, up to a cost that nobody would choose.
+PBKDF2_MOST: Final = 10_000_000
+SALT_BYTES: Final = 16
+
+
+class PasswordFile:
+    """Users and their hashes, read once. `check` is slow by design: call it off the event loop."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.users = read_users(path)
+        self.decoy = decoy_for(self.users)
+
+    def check(self, username: str | None, password: bytes | None) -> bool:
+        stored = self.users.get(username or "")
+        if stored is None or password is None:
+            # Spend the time a real check takes, so that names cannot be told from their answers.
+            verify(self.decoy, password or b"")
+            return False
+        return verify(stored, password)
+
+    def scram(self, username: str) -> Verifier | None:
+        stored = self.users.get(username)
+        return parse_verifier(stored) if stored is not None and stored.startswith(SCHEME) else None
+
+
+def read_users(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the password file {path}: {error}") from None
+    users: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, colon, stored = line.partition(":")
+        if not colon or not name:
+            raise ConfigError(f"{path}, line {number}: expected USER:HASH")
+        if not is_known(stored):
+            # The hash itself stays out of the message: it may well be a password in clear.
+            raise ConfigError(
+                f"{path}, line {number}: expected a $argon2id$, $7$, $6$ or SCRAM-SHA-256 hash for user {name!r}"
+            )
+        users[name] = stored
+    return users
+
+
+def is_known(stored: str) -> bool:
+    """Whether `verify` can work with this hash. One that it cannot is an error when the file is read, not at login."""
+    if stored.startswith(ARGON2ID):
+        try:
+            HASHER.check_needs_rehash(stored)
+        except InvalidHashError:
+            return False
+        return True
+    if stored.startswith(SCHEME):
+        return parse_verifier(stored) is not None
+    parts = stored.split("$")
+    if len(parts) == 5 and parts[0] == "" and parts[1] == "7":
+        good = parts[2].isascii() and parts[2].isdigit() and 0 < int(parts[2]) <= PBKDF2_MOST
+    else:
+        good = len(parts) == 4 and parts[0] == "" and parts[1] == "6"
+    return good and len(decoded(parts[-1])) > 0 and len(decoded(parts[-2])) > 0
+
+
+def decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def verify(stored: str, password: bytes) -> bool:
+    if stored.startswith(ARGON2ID):
+        try:
+            return HASHER.verify(stored, password)
+        except Argon2Error:
+            return False
+    if stored.startswith(SCHEME):
+        verifier = parse_verifier(stored)
+        if verifier is None:
+            return False
+        again = derive(password, verifier.salt, verifier.iterations)
+        return hmac.compare_digest(again.stored_key, verifier.stored_key)
+    parts = stored.split("$")
+    salt, expected = decoded(parts[-2]), decoded(parts[-1])
+    if not expected:
+        return False  # nothing is ever equal to a hash that is not there
+    if parts[1] == "7":
+        actual = hashlib.pbkdf2_hmac("sha512", password, salt, int(parts[2]), len(expected))
+    else:
+        actual = hashlib.sha512(password + salt).digest()
+    return hmac.compare_digest(actual, expected)
+
+
+def decoy_for(users: dict[str, str]) -> str:
+    """A hash of nothing that costs as much to check as those in the file: as the most expensive kind among them."""
+    if not users or any(stored.startswith(ARGON2ID) for stored in users.values()):
+        return hash_argon2id(secrets.token_bytes(16))
+    counts = [int(stored.split("$")[2]) for stored in users.values() if stored.startswith("$7$")]
+    scram = [verifier.iterations for verifier in map(parse_verifier, users.values()) if verifier is not None]
+    if scram and not counts:
+        return hash_scram(secrets.token_bytes(16), max(scram))
+    return hash_pbkdf2(secrets.token_bytes(16), secrets.token_bytes(12), max(counts, default=1))
+
+
+def hash_argon2id(password: bytes) -> str:
+    return HASHER.hash(password)
+
+
+def hash_pbkdf2(password: bytes, salt: bytes, iterations: int = 101) -> str:
+    """A `$7$` hash as mosquitto_passwd writes it."""
+    digest = hashlib.pbkdf2_hmac("sha512", password, salt, iterations)
+    return f"$7${iterations}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
+
+
+def hash_scram(password: bytes, iterations: int = 4096) -> str:
+    """4096 rounds is what the RFC names and what clients are prepared for."""
+    return str(derive(password, secrets.token_bytes(SALT_BYTES), iterations))
+
+
+def write_users(path: Path, users: dict[str, str]) -> None:
+    """Replace the file in one step, for its owner alone: a broker that reads it meanwhile sees all or nothing."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(f"{name}:{stored}\n" for name, stored in users.items())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,139 @@
+"""JSON Web Tokens as passwords (RFC 7519), checked with PyJWT.
+
+The algorithm comes from the configuration and never from the token, and a key is used only for the kind of signature it
+is made for: a public key is no HS256 secret. A token without `exp` is as good as a password and is taken as one.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import jwt
+from jwt.types import Options
+
+from holdfast.errors import ConfigError
+
+NEVER_MS: Final = 0
+SECRET_LEAST: Final = 32
+# JWK key types by algorithm.
+KINDS: Final = {"HS256": "oct", "RS256": "RSA", "ES256": "EC"}
+
+
+@dataclass(frozen=True)
+class Token:
+    """What a good token says. `expires_at_ms` is NEVER_MS when it does not expire."""
+
+    username: str
+    expires_at_ms: int
+
+
+class Tokens:
+    """The keys, read once, and what a token must say."""
+
+    def __init__(
+        self,
+        key_file: Path | None,
+        jwks_file: Path | None,
+        algorithms: list[str],
+        username_claim: str,
+        issuer: str,
+        audience: str,
+        leeway_s: float,
+    ) -> None:
+        self.algorithms = algorithms
+        self.username_claim = username_claim
+        self.issuer = issuer
+        self.audience = audience
+        self.leeway_s = leeway_s
+        self.key: Any = read_key(key_file, algorithms) if key_file is not None else None
+        self.keys: list[jwt.PyJWK] = read_jwks(jwks_file, algorithms) if jwks_file is not None else []
+
+    def check(self, username: str | None, password: bytes | None) -> Token | None:
+        """The user a token stands for; None when it is not good, or is somebody else's than the user name says."""
+        if not looks_like_token(password):
+            return None
+        assert password is not None
+        try:
+            header = jwt.get_unverified_header(password)
+        except jwt.InvalidTokenError:
+            return None
+        for algorithm, key in self.candidates(header):
+            claims = self.decode(password, key, algorithm)
+            if claims is not None:
+                return self.accept(claims, username)
+        return None
+
+    def candidates(self, header: dict[str, Any]) -> list[tuple[str, Any]]:
+        algorithm = header.get("alg")
+        if algorithm not in self.algorithms:
+            return []
+        wanted = header.get("kid")
+        found: list[tuple[str, Any]] = []
+        for key in self.keys:
+            if key.key_type == KINDS[algorithm] and (wanted is None or key.key_id is None or key.key_id == wanted):
+                found.append((algorithm, key.key))
+        if self.key is not None:
+            found.append((algorithm, self.key))
+        return found
+
+    def decode(self, password: bytes, key: Any, algorithm: str) -> dict[str, Any] | None:
+        options: Options = {"require": [self.username_claim], "verify_aud": True}
+        try:
+            return jwt.decode(
+                password,
+                key,
+                algorithms=[algorithm],
+                options=options,
+                issuer=self.issuer or None,
+                audience=self.audience or None,
+                leeway=self.leeway_s,
+            )
+        except (jwt.PyJWTError, ValueError, TypeError):
+            return None
+
+    def accept(self, claims: dict[str, Any], username: str | None) -> Token | None:
+        name = claims.get(self.username_claim)
+        if not isinstance(name, str) or not name or "\0" in name:
+            return None
+        if username and username != name:
+            return None
+        expires = claims.get("exp")
+        if expires is None:
+            return Token(name, NEVER_MS)
+        return Token(name, int((float(expires) + self.leeway_s) * 1000))
+
+
+def looks_like_token(password: bytes | None) -> bool:
+    return password is not None and password.count(b".") == 2 and password.startswith(b"ey")
+
+
+def read_key(path: Path, algorithms: list[str]) -> Any:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the token key {path}: {(error.strerror or str(error)).lower()}") from None
+    if algorithms == ["HS256"]:
+        secret = data.strip()
+        if len(secret) < SECRET_LEAST or b"-----BEGIN" in secret:
+            raise ConfigError(f"{path}: expected a secret of at least {SECRET_LEAST} bytes for HS256")
+        return secret
+    last: Exception | None = None
+    for algorithm in algorithms:
+        try:
+            return jwt.get_algorithm_by_name(algorithm).prepare_key(data)
+        except (jwt.PyJWTError, ValueError, TypeError) as error:
+            last = error
+    raise ConfigError(f"{path}: expected a public key (PEM) for {' or '.join(algorithms)}: {last}")
+
+
+def read_jwks(path: Path, algorithms: list[str]) -> list[jwt.PyJWK]:
+    try:
+        document = json.loads(path.read_bytes())
+        keys = jwt.PyJWKSet.from_dict(document).keys
+    except (OSError, ValueError, AttributeError, TypeError, jwt.PyJWTError) as error:
+        raise ConfigError(f"cannot use the key set {path}: {error}") from None
+    usable = [key for key in keys if key.key_type in {KINDS[algorithm] for algorithm in algorithms}]
+    if not usable:
+        raise ConfigError(f"{path}: expected a key for {' or '.join(algorithms)}, got none")
+    return usable
