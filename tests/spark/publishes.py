@@ -25,7 +25,7 @@ def publishes(count: int, topics: int, seed: int, first: int = 1, start: datetim
     rng = random.Random(seed)
     names = [_topic(rng, index) for index in range(topics)]
     held: dict[str, datetime | None] = {}
-    limit = max(4, topics * 3 // 4)
+    limit = max(4, topics // 2)
     now = start
     rows = []
     for offset in range(first, first + count):

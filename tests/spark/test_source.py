@@ -195,6 +195,23 @@ def test_offsets_that_never_had_a_row_are_no_loss(spark: SparkSession, tmp_path:
     assert offsets(read(spark, path, startingOffsets=30)) == list(range(51, 501))
 
 
+def test_rows_that_retention_left_in_force_are_read_from_earliest_on(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_history(
+        tmp_path / "history", [row for row in ROWS[:500] if row["offset"] in (3, 77) or row["offset"] >= 200]
+    )
+    mark(path, RETENTION_APP_ID, 200)
+    everything = [3, 77, *range(200, 501)]
+    assert offsets(read(spark, path)) == everything
+    drain = Drain(spark, tmp_path / "checkpoint")
+    batches = drain.run(path, maxOffsetsPerTrigger=50)
+    assert [offset for batch in batches for offset in batch] == everything
+    drain = Drain(spark, tmp_path / "other")
+    drain.run(path, endingOffsets=100)
+    mark(path, RETENTION_APP_ID, 300)
+    with pytest.raises(PySparkException, match="no longer has offsets 100 to 299"):
+        drain.run(path)
+
+
 def test_missing_history_says_what_was_expected(spark: SparkSession, tmp_path: Path) -> None:
     assert "there is no history table at" in failure(read(spark, str(tmp_path / "nothing")))
 

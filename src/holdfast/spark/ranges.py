@@ -131,8 +131,8 @@ class History:
         self.files.sort(key=lambda file: (file.first, file.last))
         self.end = max((file.last + 1 for file in self.files), default=0)
         self.rows = sum(file.rows for file in self.files)
-        marked = self._table.transaction_version(RETENTION_APP_ID)
-        self._retained_from = marked
+        # below this offset only those rows are left that were in force when retention passed; 0 when it never did
+        self.mark = self._table.transaction_version(RETENTION_APP_ID) or 0
         self.start = self.files[0].first if self.files else self.end
         # through which offset the writer has brought the table, rows or not (`history.filter` leaves offsets out)
         self.covered = max(self.end - 1, self._table.transaction_version(WRITER_APP_ID) or -1)
@@ -168,11 +168,15 @@ class History:
             times["max"].as_py(),
         )
 
-    def dropped(self, start: int) -> Dropped | None:
-        """What of `start` and later is gone. Without a mark from retention, the first row there is decides."""
-        if self._retained_from is not None:
-            return Dropped(start, self._retained_from) if start < self._retained_from else None
-        if self.files and 1 < start < self.start:
+    def dropped(self, start: int, known: int = 0) -> Dropped | None:
+        """What of `start` and later is gone. Without a mark from retention, the first row there is decides.
+
+        Retention leaves the rows that are still in force, so a reader that started at `earliest` stands below the mark
+        and has lost nothing: it passes the mark it `known` then, and only a later one is a loss.
+        """
+        if self.mark:
+            return Dropped(start, self.mark) if start < self.mark > known else None
+        if self.files and 1 < start < self.start and not known:
             return Dropped(start, self.start)
         return None
 
@@ -206,6 +210,14 @@ class History:
                 latest = pc.max(earlier["timestamp"].cast(pa.int64())).as_py()
                 best = latest if best is None else max(best, latest)
         return best
+
+    def some_topics(self) -> list[str]:
+        """Topics of one file: enough to see how topics are spread over the alphabet."""
+        if not self.files:
+            return []
+        with open_file(self.files[-1].path, self.filesystem) as opened:
+            topics = opened.read_row_group(0, columns=["topic"])["topic"]
+        return [str(topic) for topic in topics.take(list(range(0, len(topics), 1 + len(topics) // 4096))).to_pylist()]
 
     def holding(self, start: int, end: int) -> tuple[str, ...]:
         return tuple(file.path for file in self.files if file.first < end and file.last >= start)

@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
+# What every session of ours needs, a Connect server's included: all of it can be set while Spark runs.
+SQL_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
+    # With a limit in bytes Spark measures the batch at each row, and measuring a list column walks all of it: a
+    # quadratic cost that made writing eight times slower. The number of rows is what bounds a batch.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.sql.autoBroadcastJoinThreshold": "64MB",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": "64MB",
+}
 LEAST_JAVA = 17
 NO_JAVA = (
     "Spark needs Java 17 or newer, and none was found: install one "
@@ -93,12 +103,11 @@ def start_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     cores = os.cpu_count() or 2
     conf = {
-        "spark.sql.session.timeZone": "UTC",
+        **SQL_SETTINGS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": memory,
         "spark.log.level": "INFO" if verbose else "ERROR",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.sql.adaptive.enabled": "true",
         # on one machine 200 shuffle partitions only cost; adaptive execution merges small ones, it does not split work
         "spark.sql.shuffle.partitions": str(
@@ -123,8 +132,7 @@ def start_session(
 def _connect(builder: "SparkSession.Builder", url: str, name: str, settings: dict[str, str]) -> "SparkSession":
     try:
         session = builder.remote(url).appName(name).create()
-        session.conf.set("spark.sql.session.timeZone", "UTC")
-        for key, value in settings.items():
+        for key, value in (SQL_SETTINGS | settings).items():
             session.conf.set(key, value)
     except ImportError as error:
         raise UsageError(f"Spark Connect needs more packages: `pip install pyspark[connect]` ({error})") from None

@@ -64,15 +64,19 @@ class Plan:
 
     def resolve(self, text: str, history: History) -> int:
         """Where a word, an offset or a time stands in the table."""
-        if text == "earliest":
-            return history.start
         if text == "latest":
             return history.end
         moment = parse_moment(text)
         return moment if isinstance(moment, int) else history.offset_at(moment)
 
-    def checked_start(self, start: int, history: History) -> int:
-        gone = history.dropped(start)
+    def first(self, history: History) -> tuple[int, int]:
+        """Where to begin, and the retention mark that was known there."""
+        if self.starting in (None, "earliest"):
+            return history.start, history.mark
+        return self.checked(self.resolve(self.starting or "", history), 0, history), 0
+
+    def checked(self, start: int, known: int, history: History) -> int:
+        gone = history.dropped(start, known)
         if gone is None:
             return start
         if self.fail_on_loss:
@@ -97,7 +101,7 @@ class HistoryReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         plan = self._plan
         history = History(plan.address)
-        start = plan.checked_start(plan.resolve(plan.starting or "earliest", history), history)
+        start, _ = plan.first(history)
         end = plan.resolve(plan.ending or "latest", history)
         return plan.pieces(history, start, min(end, history.end))
 
@@ -106,7 +110,7 @@ class HistoryReader(DataSourceReader):
 
 
 class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are `{"o": N}`: everything below N has been read."""
+    """Offsets are `{"o": N}`: everything below N has been read. `m` is the retention mark that N lies below, if any."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -124,9 +128,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._history
 
     def initialOffset(self) -> dict[str, int]:
-        history = self._opened()
-        start = self._plan.resolve(self._plan.starting or "earliest", history)
-        return {"o": self._plan.checked_start(start, history)}
+        return _position(*self._plan.first(self._opened()))
 
     def _end(self, history: History) -> int:
         end = history.end
@@ -136,14 +138,14 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         history = self._opened()
-        begin = self._plan.checked_start(start["o"], history)
+        begin = self._plan.checked(start["o"], start.get("m", 0), history)
         end = self._end(history)
         if isinstance(limit, ReadMaxRows):
             # offsets without a row, at the very start or left out by history.filter, are stepped over for nothing
             end = min(end, max(begin, history.start) + limit.max_rows)
         elif not isinstance(limit, ReadAllAvailable):
             raise UsageError(f"expected a limit in rows, got {limit!r}")
-        return {"o": max(start["o"], end)}
+        return _position(max(start["o"], end), start.get("m", 0))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._plan.limit is None else ReadMaxRows(self._plan.limit)
@@ -158,10 +160,15 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start["o"] >= end["o"]:
             return []
         history = self._opened()
-        return self._plan.pieces(history, self._plan.checked_start(start["o"], history), end["o"])
+        begin = self._plan.checked(start["o"], start.get("m", 0), history)
+        return self._plan.pieces(history, begin, end["o"])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._plan.read(partition)
+
+
+def _position(offset: int, mark: int) -> dict[str, int]:
+    return {"o": offset, "m": mark} if offset < mark else {"o": offset}
 
 
 class HoldfastSource(DataSource):

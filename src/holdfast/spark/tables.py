@@ -1,0 +1,114 @@
+"""What each table of the pipeline holds and how a batch of history changes it. Functions of DataFrames only.
+
+`*_SHAPE` names the columns; `*_after(old, batch)` gives the rows that take the place of `old`. A merge must be exact
+however history was cut into batches: that is what the tests compare.
+"""
+
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from holdfast.history.schema import COLUMNS, OUTCOME_SET
+from holdfast.spark.delta import Shape
+from holdfast.spark.fold import FOLD_COLUMNS, RETAINED_COLUMNS, changes, fold
+from holdfast.spark.topics import TopicTemplate
+
+_TYPES = dict(COLUMNS)
+RETAINED_SHAPE = Shape(tuple((name, _TYPES[name]) for name in RETAINED_COLUMNS), key="topic")
+INTERVALS_SHAPE = Shape(
+    (*RETAINED_SHAPE.columns, ("valid_from", "timestamp"), ("valid_to", "timestamp"), ("to_offset", "long")),
+    key="topic",
+)
+TRAFFIC_SHAPE = Shape(
+    (
+        ("minute", "timestamp"),
+        ("outcome", "string"),
+        ("protocol", "string"),
+        ("messages", "long"),
+        ("bytes", "long"),
+    ),
+    key="minute",
+)
+DEVICES_SHAPE = Shape(
+    (
+        ("hour", "timestamp"),
+        ("device", "string"),
+        ("fields", "map<string,string>"),
+        ("messages", "long"),
+        ("bytes", "long"),
+        ("sets", "long"),
+        ("refused", "long"),
+        ("first_seen", "timestamp"),
+        ("last_seen", "timestamp"),
+    ),
+    key="hour",
+)
+
+
+def carried(held: DataFrame, batch: DataFrame) -> DataFrame:
+    """What was held, as the publishes that set it, and the changes that came: all that a fold needs to go on."""
+    as_set = held.withColumn("outcome", F.lit(OUTCOME_SET))
+    return as_set.select(*FOLD_COLUMNS).union(changes(batch).select(*FOLD_COLUMNS))
+
+
+def retained_after(held: DataFrame, batch: DataFrame, at: datetime) -> DataFrame:
+    """The retained set once a batch is in it.
+
+    What had expired by then is left out while we are here; a reader still asks for `expires_at` later than its own now.
+    """
+    return fold(carried(held, batch), at=at)
+
+
+def traffic(batch: DataFrame) -> DataFrame:
+    """Messages and bytes of each minute, by outcome and protocol."""
+    return batch.groupBy(F.date_trunc("minute", "timestamp").alias("minute"), "outcome", "protocol").agg(
+        F.count("*").alias("messages"), F.sum(F.length("payload")).cast("long").alias("bytes")
+    )
+
+
+def traffic_after(old: DataFrame, new: DataFrame) -> DataFrame:
+    return (
+        old.unionByName(new)
+        .groupBy("minute", "outcome", "protocol")
+        .agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
+    )
+
+
+def devices(batch: DataFrame, template: TopicTemplate) -> DataFrame:
+    """What each device of the template sent in each hour. A device is its named levels, joined."""
+    rows = batch.where(template.filter.column(F.col("topic")))
+    found = (
+        rows.withColumn("device", F.concat_ws("/", *template.fields(F.col("topic")).values()))
+        .groupBy(F.date_trunc("hour", "timestamp").alias("hour"), "device")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum(F.length("payload")).cast("long").alias("bytes"),
+            F.count_if(F.col("outcome") == OUTCOME_SET).alias("sets"),
+            F.count_if(F.col("outcome").startswith("refused")).alias("refused"),
+            F.min("timestamp").alias("first_seen"),
+            F.max("timestamp").alias("last_seen"),
+        )
+    )
+    return found.withColumn("fields", _named(template))
+
+
+def devices_after(old: DataFrame, new: DataFrame, template: TopicTemplate) -> DataFrame:
+    merged = (
+        old.unionByName(new)
+        .groupBy("hour", "device")
+        .agg(
+            *(F.sum(name).alias(name) for name in ("messages", "bytes", "sets", "refused")),
+            F.min("first_seen").alias("first_seen"),
+            F.max("last_seen").alias("last_seen"),
+        )
+    )
+    return merged.withColumn("fields", _named(template))
+
+
+def _named(template: TopicTemplate) -> Column:
+    """A level holds no slash, so the device's own name gives its levels back."""
+    levels = F.split("device", "/")
+    return F.create_map(
+        *(part for place, name in enumerate(template.names) for part in (F.lit(name), F.get(levels, F.lit(place))))
+    )

@@ -1,0 +1,110 @@
+"""Brokers that a test can stop, kill and start again on the same port, with what they had kept."""
+
+import contextlib
+import getpass
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import paho.mqtt.client as paho
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from broker_process import BrokerProcess, free_port, start_holdfast
+from holdfast.spark.mqtt.link import LINK_OPTIONS, LinkOptions
+from holdfast.spark.options import Options
+
+
+def link_options(port: int, **more: str) -> LinkOptions:
+    return LinkOptions(Options({"host": "127.0.0.1", "port": str(port), **more}, LINK_OPTIONS, "mqtt"))
+
+
+class Mosquitto:
+    """Debian's mosquitto with persistence, so that a restart keeps sessions and retained messages."""
+
+    def __init__(self, folder: Path, extra: str = "allow_anonymous true\n") -> None:
+        self.port = free_port()
+        self.folder = folder
+        self.config = folder / "mosquitto.conf"
+        self.config.write_text(
+            f"user {getpass.getuser()}\nlistener {self.port} 127.0.0.1\npersistence true\npersistence_location {folder}/\n"
+            f"autosave_on_changes true\nautosave_interval 1\nmax_queued_messages 0\n{extra}"
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        program = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+        if not Path(program).exists():
+            pytest.skip("mosquitto is not installed")
+        self.process = subprocess.Popen(
+            [program, "-c", str(self.config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_for(lambda: _answers(self.port), "mosquitto to listen")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(10)
+            self.process = None
+
+
+class Holdfast:
+    """The broker of this project on a port that stays the same across restarts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.running: BrokerProcess | None = None
+        self.start()
+
+    def start(self) -> None:
+        self.running = start_holdfast(self.folder, listen=(f"tcp://127.0.0.1:{self.port}",))
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        if self.running is not None:
+            self.running.signal(number)
+            self.running.wait_exit()
+            self.running = None
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"expected {what} within {seconds} s"
+        time.sleep(0.05)
+
+
+def _answers(port: int) -> bool:
+    import socket
+
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def publisher(port: int, version: int = paho.MQTTv5, **options: str) -> Iterator[Callable[..., None]]:
+    """Publishes and waits for the acknowledgement, so that what it returned from is the broker's."""
+    client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTProtocolVersion(version))
+    if options:
+        client.username_pw_set(options["username"], options["password"])
+    client.max_inflight_messages_set(1000)
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    waiting: list[paho.MQTTMessageInfo] = []
+
+    def publish(
+        topic: str, payload: bytes | str, qos: int = 1, retain: bool = False, properties: object = None
+    ) -> None:
+        waiting.append(client.publish(topic, payload, qos, retain, properties))
+
+    yield publish
+    for info in waiting:
+        info.wait_for_publish(30)
+    client.disconnect()
+    client.loop_stop()
