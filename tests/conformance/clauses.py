@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from conformance import clauses_v5, clauses_v311
+from conformance import clauses_sn, clauses_v5, clauses_v311
 
 V311 = "3.1.1"
 V5 = "5.0"
-VERSIONS = (V311, V5)
+SN12 = "SN1.2"
+SN2 = "SN2.0"
+VERSIONS = (V311, V5, SN12, SN2)
 
 Key = tuple[str, str]
 
@@ -30,12 +32,17 @@ class Clause:
         return self.version, self.id
 
 
-def _read(version: str, table: str) -> list[Clause]:
+def _read(version: str, table: str, prefix: str = "MQTT-") -> list[Clause]:
     rows = (line.split(" ", 2) for line in table.splitlines() if line)
-    return [Clause(version, f"MQTT-{number}", role, rule) for number, role, rule in rows]
+    return [Clause(version, f"{prefix}{number}", role, rule) for number, role, rule in rows]
 
 
-CLAUSES: list[Clause] = _read(V311, clauses_v311.TABLE) + _read(V5, clauses_v5.TABLE)
+CLAUSES: list[Clause] = (
+    _read(V311, clauses_v311.TABLE)
+    + _read(V5, clauses_v5.TABLE)
+    + _read(SN12, clauses_sn.TABLE_12, "")
+    + _read(SN2, clauses_sn.TABLE_2, "MQTT-SN-")
+)
 BY_KEY: dict[Key, Clause] = {clause.key: clause for clause in CLAUSES}
 
 UNTESTABLE: dict[Key, str] = {
@@ -45,4 +52,5 @@ UNTESTABLE: dict[Key, str] = {
     (V5, "MQTT-3.15.2-2"): "this server knows no enhanced authentication method, so it never sends AUTH",
     (V5, "MQTT-3.15.2-3"): "this server knows no enhanced authentication method, so it never sends AUTH",
     (V5, "MQTT-4.12.0-2"): "this server knows no enhanced authentication method, so it never sends AUTH",
+    **{(SN2, f"MQTT-SN-{number}"): reason for number, reason in clauses_sn.UNTESTABLE_2.items()},
 }
