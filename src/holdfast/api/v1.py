@@ -15,6 +15,7 @@ from holdfast.api.message import Whole, forwarded_of, properties_of, summary_of,
 from holdfast.api.models import (
     Cleared,
     HistoryOf,
+    HistoryRow,
     HygieneReport,
     MessagePage,
     MomentPage,
@@ -132,9 +133,16 @@ async def delete_retained(parts: In, caller: By, asked: Annotated[Removed, Query
     return JSONResponse(await parts.removal.carry_out(asked.filter, query, caller, conditions, asked.token))
 
 
-@router.get("/retained/message", tags=["retained"], summary="One retained message", response_model=Whole)
-async def get_message(parts: In, caller: By, topic: Topic) -> Response:
-    return JSONResponse(whole_of(parts.desk.get(readable(topic, caller))))
+@router.get("/retained/message", tags=["retained"], summary="One retained message", response_model=HistoryRow | Whole)
+async def get_message(parts: In, caller: By, topic: Topic, at_ms: AtMs = 0) -> Response:
+    """As it is now, or as it was at a time."""
+    name = readable(topic, caller)
+    if not at_ms:
+        return JSONResponse(whole_of(parts.desk.get(name)))
+    row = (await parts.past.at(at_ms, 0, "#")).find(topic)
+    if row is None:
+        raise Problem(404, f"topic {topic!r} was not retained then")
+    return JSONResponse(whole_row(row))
 
 
 @router.get(

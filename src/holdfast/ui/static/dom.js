@@ -1,0 +1,94 @@
+// Building the page. Everything that came from outside becomes a text node: nothing here ever parses HTML.
+
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "class") element.className = value;
+    else if (name === "data") Object.assign(element.dataset, value);
+    else if (name in element && name !== "list" && name !== "form") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  append(element, children);
+  return element;
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  append(element, children);
+  return element;
+}
+
+function append(element, children) {
+  for (const child of children.flat(3)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+}
+
+export function fill(element, ...children) {
+  element.replaceChildren();
+  append(element, children);
+  return element;
+}
+
+export function toast(text, action) {
+  const box = document.getElementById("toasts");
+  const close = () => one.remove();
+  const one = h("div", { class: "toast" }, h("span", {}, text));
+  if (action) one.append(h("button", { type: "button", onclick: () => { close(); action.run(); } }, action.label));
+  one.append(h("button", { class: "plain", type: "button", "aria-label": "Close", onclick: close }, "×"));
+  box.append(one);
+  setTimeout(close, action ? 60000 : 6000);
+}
+
+// A dialog that answers with the name of the button that was pressed, or null.
+export function ask(title, body, buttons) {
+  return new Promise((resolve) => {
+    const dialog = h("dialog", { "aria-label": title });
+    const end = (answer) => { dialog.close(); dialog.remove(); resolve(answer); };
+    dialog.append(
+      h("h2", {}, title), body,
+      h("div", { class: "buttons" }, buttons.map((one) =>
+        h("button", { type: "button", class: one.class || "", onclick: () => end(one.name) }, one.label))));
+    dialog.addEventListener("cancel", (event) => { event.preventDefault(); end(null); });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+export function size(bytes) {
+  if (bytes === null || bytes === undefined) return "";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (bytes >= 1024 && unit < units.length - 1) { bytes /= 1024; unit += 1; }
+  return `${unit === 0 || bytes >= 100 ? Math.round(bytes) : bytes.toFixed(1)} ${units[unit]}`;
+}
+
+export function count(number) {
+  return number === null || number === undefined ? "" : number.toLocaleString("en");
+}
+
+export function compact(number) {
+  if (Math.abs(number) < 10000) return Number.isInteger(number) ? String(number) : number.toFixed(1);
+  return new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(number);
+}
+
+export function when(ms) {
+  return new Date(ms).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+}
+
+export function span(ms) {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+  return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
+}
+
+export function debounce(wait, run) {
+  let timer = 0;
+  return (...given) => { clearTimeout(timer); timer = setTimeout(() => run(...given), wait); };
+}

@@ -1,0 +1,93 @@
+// The frame: which page is shown, who is logged in, light or dark.
+
+import { call, get, live, whenLoginNeeded } from "/static/api.js";
+import { fill, h, toast } from "/static/dom.js";
+import { overview } from "/static/overview.js";
+import { explorer } from "/static/explorer.js";
+import { hygiene } from "/static/hygiene.js";
+import { clients } from "/static/clients.js";
+
+const PAGES = [
+  ["overview", "Overview", overview],
+  ["explorer", "Explorer", explorer],
+  ["hygiene", "Hygiene", hygiene],
+  ["clients", "Clients", clients],
+];
+
+const page = document.getElementById("page");
+let leave = () => {};
+
+function show() {
+  const [name, rest] = location.hash.slice(1).split("?");
+  const [id, , open] = PAGES.find(([one]) => one === name) || PAGES[0];
+  leave();
+  live.watch([], []);
+  for (const link of document.querySelectorAll("#nav a")) {
+    if (link.dataset.page === id) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  page.className = id;
+  page.replaceChildren();
+  leave = open(page, new URLSearchParams(rest || "")) || (() => {});
+}
+
+async function start() {
+  fill(document.getElementById("nav"), PAGES.map(([id, title]) =>
+    h("a", { href: `#${id}`, data: { page: id } }, title)));
+  const status = document.getElementById("status");
+  live.onState = (state) => { status.dataset.state = state; status.title = `live channel: ${state}`; };
+  whenLoginNeeded(logIn);
+  const who = await get("/api/v1/whoami");
+  if (!who.known) { logIn(); return; }
+  enter(who);
+}
+
+function enter(who) {
+  const logout = document.getElementById("logout");
+  logout.hidden = !who.login;
+  logout.title = who.name || "";
+  logout.onclick = async () => { live.stop(); await call("POST", "/api/v1/logout"); location.reload(); };
+  live.start();
+  window.onhashchange = show;
+  show();
+}
+
+function logIn() {
+  if (document.querySelector(".login")) return;
+  leave();
+  leave = () => {};
+  live.stop();
+  const name = h("input", { name: "username", autocomplete: "username", required: true });
+  const password = h("input", { name: "password", type: "password", autocomplete: "current-password" });
+  const problem = h("p", { class: "problem", role: "alert" });
+  const form = h("form", { class: "login card", onsubmit: async (event) => {
+    event.preventDefault();
+    try {
+      enter(await call("POST", "/api/v1/login", {}, { username: name.value, password: password.value }));
+    } catch (error) {
+      fill(problem, error.message);
+    }
+  } },
+  h("h1", {}, "Log in"),
+  h("label", {}, "User or API key", name), h("label", {}, "Password or secret", password), problem,
+  h("button", { class: "main" }, "Log in"));
+  page.className = "";
+  page.replaceChildren(form);
+  name.focus();
+}
+
+const themes = ["auto", "light", "dark"];
+function setTheme(theme) {
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  localStorage.setItem("theme", theme);
+  document.getElementById("theme").title = `Theme: ${theme}`;
+}
+setTheme(themes.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "auto");
+document.getElementById("theme").onclick = () => {
+  const next = themes[(themes.indexOf(localStorage.getItem("theme")) + 1) % themes.length];
+  setTheme(next);
+  toast(`Theme: ${next}`);
+};
+
+start().catch((error) => fill(page, h("p", { class: "problem" }, error.message)));

@@ -1,0 +1,66 @@
+// A payload as text, JSON, hex or picture. Whatever it holds, it is shown as data.
+
+import { bytesOf } from "/static/api.js";
+import { h } from "/static/dom.js";
+
+const SHOWN = 200000;
+const PICTURES = [
+  ["image/png", [0x89, 0x50, 0x4e, 0x47]], ["image/jpeg", [0xff, 0xd8, 0xff]], ["image/gif", [0x47, 0x49, 0x46, 0x38]],
+  ["image/webp", [0x52, 0x49, 0x46, 0x46]],
+];
+
+export function formsOf(message) {
+  const bytes = bytesOf(message.payload);
+  const forms = [];
+  const picture = PICTURES.find(([, magic]) => magic.every((byte, i) => bytes[i] === byte));
+  if (picture) forms.push(["Image", () => image(bytes, picture[0])]);
+  const parsed = jsonOf(message.text);
+  if (parsed !== undefined && typeof parsed === "object" && parsed !== null) {
+    forms.push(["JSON", () => block(JSON.stringify(parsed, null, 2))]);
+  }
+  if (message.text !== null) forms.push(["Text", () => block(message.text)]);
+  forms.push(["Hex", () => block(hex(bytes))]);
+  return forms;
+}
+
+export function jsonOf(text) {
+  if (text === null || text === undefined) return undefined;
+  try { return JSON.parse(text); } catch { return undefined; }
+}
+
+function block(text) {
+  const cut = text.length > SHOWN ? `${text.slice(0, SHOWN)}\n… ${text.length - SHOWN} more characters` : text;
+  return h("pre", { class: "payload", tabindex: "0" }, cut);
+}
+
+function image(bytes, type) {
+  const url = URL.createObjectURL(new Blob([bytes], { type }));
+  return h("img", { class: "payload", alt: "the payload as a picture", src: url, onload: () => URL.revokeObjectURL(url) });
+}
+
+export function hex(bytes) {
+  const lines = [];
+  for (let at = 0; at < Math.min(bytes.length, 16384); at += 16) {
+    const row = [...bytes.slice(at, at + 16)];
+    const digits = row.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
+    const letters = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : ".")).join("");
+    lines.push(`${at.toString(16).padStart(6, "0")}  ${digits.padEnd(47)}  ${letters}`);
+  }
+  if (bytes.length > 16384) lines.push(`… ${bytes.length - 16384} more bytes`);
+  return lines.join("\n");
+}
+
+// Numbers in a payload, by the path that leads to them; "" is the payload itself.
+export function numbersOf(text) {
+  const found = {};
+  const walk = (value, path, depth) => {
+    if (typeof value === "number" && Number.isFinite(value)) found[path] = value;
+    else if (typeof value === "boolean") found[path] = value ? 1 : 0;
+    else if (value && typeof value === "object" && depth < 4) {
+      for (const [name, one] of Object.entries(value).slice(0, 50)) walk(one, path ? `${path}.${name}` : name, depth + 1);
+    }
+  };
+  const parsed = jsonOf(text);
+  if (parsed !== undefined) walk(parsed, "", 0);
+  return found;
+}

@@ -1,0 +1,230 @@
+// The topic tree: loaded as it is opened, and drawn only where it is looked at, so that its length does not matter.
+
+import { get } from "/static/api.js";
+import { count, fill, h, size } from "/static/dom.js";
+
+const ROW = 30;
+const PAGE = 200;
+const AROUND = 8;
+
+export class Tree {
+  constructor({ onSelect, onShown }) {
+    this.onSelect = onSelect;
+    this.onShown = onShown;
+    this.atMs = 0;
+    this.filter = null; // a flat list of search results stands in for the tree
+    this.selected = "";
+    this.root = place(null, "", -1);
+    this.rows = [];
+    this.inner = h("div", { class: "rows" });
+    this.element = h("div", { class: "tree", role: "tree", tabindex: "0", "aria-label": "Topics" }, this.inner);
+    this.element.addEventListener("scroll", () => this.draw(), { passive: true });
+    this.element.addEventListener("keydown", (event) => this.onKey(event));
+    this.resized = new ResizeObserver(() => this.draw());
+    this.resized.observe(this.element);
+  }
+
+  close() { this.resized.disconnect(); }
+
+  async load() {
+    this.filter = null;
+    this.root = place(null, "", -1);
+    this.root.open = true;
+    await this.more(this.root);
+  }
+
+  // The next page of a place's children.
+  async more(node) {
+    if (node.loading) return;
+    node.loading = true;
+    try {
+      const answer = await get("/api/v1/tree",
+        { prefix: node.path, after: node.next || "", limit: PAGE, at_ms: this.atMs || undefined });
+      node.children = (node.children || []).concat(answer.children.map((one) => branch(one, node.depth + 1)));
+      node.next = answer.next;
+      node.total = answer.total;
+    } finally {
+      node.loading = false;
+    }
+    this.flatten();
+  }
+
+  // What is below has changed: ask again for as much as was loaded, and keep what is open.
+  async refresh(path) {
+    const node = path === null ? this.root : this.find(path);
+    if (!node || !node.children || node.loading) return;
+    node.loading = true;
+    const known = new Map(node.children.map((one) => [one.name, one]));
+    const wanted = Math.max(PAGE, node.children.length);
+    const children = [];
+    let after = "";
+    let answer = null;
+    try {
+      do {
+        answer = await get("/api/v1/tree", { prefix: node.path, after, limit: Math.min(1000, wanted), at_ms: this.atMs || undefined });
+        for (const one of answer.children) {
+          const made = branch(one, node.depth + 1);
+          const old = known.get(one.name);
+          if (old) Object.assign(made, { open: old.open && !made.leaf, children: old.children, next: old.next, total: old.total });
+          children.push(made);
+        }
+        after = answer.next;
+      } while (after && children.length < wanted);
+      node.children = children;
+      node.next = answer.next;
+      node.total = answer.total;
+    } finally {
+      node.loading = false;
+    }
+    this.flatten();
+  }
+
+  find(path) {
+    const walk = (node) => {
+      for (const one of node.children || []) {
+        if (one.path === path) return one;
+        if (path.startsWith(`${one.path}/`)) {
+          const found = walk(one);
+          if (found) return found;
+        }
+      }
+      return null;
+    };
+    return walk(this.root);
+  }
+
+  async toggle(node) {
+    if (node.leaf) return;
+    node.open = !node.open;
+    if (node.open && !node.children) await this.more(node);
+    else this.flatten();
+  }
+
+  // Rows for search results.
+  list(messages, more) {
+    this.filter = { more };
+    this.rows = messages.map((message) => ({ node: { name: message.topic, path: message.topic, depth: 0, leaf: true, message, count: 1 } }));
+    if (more) this.rows.push({ more: { run: more } });
+    this.draw();
+  }
+
+  flatten() {
+    if (this.filter) return;
+    const rows = [];
+    const walk = (node) => {
+      for (const one of node.children || []) {
+        rows.push({ node: one });
+        if (one.open) walk(one);
+      }
+      if (node.next) rows.push({ more: { run: () => this.more(node) }, depth: node.depth + 1, left: node.total - node.children.length });
+    };
+    walk(this.root);
+    this.rows = rows;
+    this.draw();
+  }
+
+  draw() {
+    const height = this.element.clientHeight || 400;
+    const first = Math.max(0, Math.floor(this.element.scrollTop / ROW) - AROUND);
+    const last = Math.min(this.rows.length, Math.ceil((this.element.scrollTop + height) / ROW) + AROUND);
+    this.inner.style.height = `${this.rows.length * ROW}px`;
+    const drawn = [];
+    for (let i = first; i < last; i += 1) drawn.push(this.row(this.rows[i], i));
+    fill(this.inner, drawn);
+    if (!this.rows.length) fill(this.inner, h("p", { class: "empty" }, this.filter ? "Nothing found." : "Nothing is retained."));
+    for (let i = first; i < last; i += 1) {
+      const more = this.rows[i].more;
+      if (more && !more.asked) { more.asked = true; more.run(); } // seen: load on
+    }
+    this.onShown(this.shown(first, last));
+  }
+
+  shown(first, last) {
+    const topics = [];
+    const places = new Set([null]);
+    for (const { node } of this.rows.slice(first, last)) {
+      if (!node) continue;
+      if (node.message) topics.push(node.path);
+      if (node.open) places.add(node.path);
+      const cut = node.path.lastIndexOf("/");
+      if (!this.filter && cut >= 0) places.add(node.path.slice(0, cut));
+    }
+    return { topics, places: this.filter ? [] : [...places] };
+  }
+
+  row(row, at) {
+    const top = `${at * ROW}px`;
+    if (row.more) {
+      const line = h("div", { class: "row more" }, `loading${row.left ? ` ${count(row.left)} more` : ""}…`);
+      line.style.top = top;
+      line.style.paddingLeft = `${(row.depth || 0) * 16 + 26}px`;
+      return line;
+    }
+    const node = row.node;
+    const line = h("div", {
+      class: `row${node.path === this.selected ? " selected" : ""}${node.flash ? " flash" : ""}`,
+      role: "treeitem", "aria-level": node.depth + 1, "aria-expanded": node.leaf ? null : String(Boolean(node.open)),
+      "aria-selected": String(node.path === this.selected), data: { path: node.path },
+      onclick: () => { this.select(node); if (!node.leaf && !node.message) this.toggle(node); },
+    },
+    node.leaf ? h("span", { class: "twist" }) : h("button", { class: "twist plain", type: "button", tabindex: "-1",
+      "aria-label": node.open ? "Close" : "Open", onclick: (event) => { event.stopPropagation(); this.toggle(node); } }, node.open ? "▾" : "▸"),
+    h("span", { class: "name" }, node.name === "" ? "(empty)" : node.name),
+    node.message ? h("span", { class: "preview" }, preview(node.message)) : null,
+    !node.leaf && node.count !== null ? h("span", { class: "count", title: size(node.bytes) }, count(node.count)) : null);
+    line.style.top = top;
+    line.style.paddingLeft = `${node.depth * 16 + 4}px`;
+    if (node.flash) setTimeout(() => { node.flash = false; line.classList.remove("flash"); }, 900);
+    return line;
+  }
+
+  select(node) {
+    this.selected = node.path;
+    this.onSelect(node);
+    this.draw();
+  }
+
+  // A message shown somewhere has a new value, or is gone.
+  update(message) {
+    for (const row of this.rows) {
+      if (row.node && row.node.path === message.topic) {
+        if (row.node.message && row.node.message.version !== message.version) row.node.flash = true;
+        row.node.message = message;
+      }
+    }
+    this.draw();
+  }
+
+  onKey(event) {
+    const place = this.rows.findIndex((row) => row.node && row.node.path === this.selected);
+    const node = place >= 0 ? this.rows[place].node : null;
+    const go = (to) => {
+      const row = this.rows[to];
+      if (!row || !row.node) return;
+      this.select(row.node);
+      const top = to * ROW;
+      if (top < this.element.scrollTop) this.element.scrollTop = top;
+      if (top + ROW > this.element.scrollTop + this.element.clientHeight) this.element.scrollTop = top + ROW - this.element.clientHeight;
+    };
+    if (event.key === "ArrowDown") go(place + 1);
+    else if (event.key === "ArrowUp") go(place < 0 ? 0 : place - 1);
+    else if (event.key === "ArrowRight" && node && !node.leaf && !node.open) this.toggle(node);
+    else if (event.key === "ArrowLeft" && node && node.open) this.toggle(node);
+    else if (event.key === "Enter" && node) this.toggle(node);
+    else return;
+    event.preventDefault();
+  }
+}
+
+function place(path, name, depth) {
+  return { path, name, depth, leaf: false, open: false, children: null, next: null, total: 0, count: null, message: null };
+}
+
+function branch(one, depth) {
+  return { ...place(one.path, one.name, depth), leaf: one.leaf, count: one.count, bytes: one.bytes, message: one.message };
+}
+
+function preview(message) {
+  if (message.preview === null) return `${size(message.size)}, binary`;
+  return message.preview.replace(/\s+/g, " ");
+}
