@@ -30,7 +30,11 @@ def test_one_failing_case_fails_the_clause() -> None:
 def test_page_lists_every_clause_with_its_result(tmp_path: Path) -> None:
     write(tmp_path, "main", {"tests/a.py::test_x": "passed"})
     text = page(read_results(tmp_path))
-    rows = {line.split(" | ")[0].removeprefix("| "): line for line in text.splitlines() if line.startswith("| MQTT-")}
+    rows = {
+        line.split(" | ")[0].removeprefix("| "): line
+        for line in text.splitlines()
+        if line.startswith(("| MQTT-", "| SN12-"))
+    }
     assert {clause.id for clause in CLAUSES} == set(rows)
     assert f"| {FIRST.id} | {FIRST.rule} | `a.py::test_x` | passed |" in text
     for (_, clause), reason in UNTESTABLE.items():
