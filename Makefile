@@ -10,7 +10,7 @@ CONFIG := $(wildcard holdfast.toml)
 
 help:
 	@echo 'make setup        install everything needed into .venv and compile; safe to repeat'
-	@echo 'make run          broker on 127.0.0.1: MQTT 1883, WebSocket 8083; data in ./data; reads holdfast.toml if there'
+	@echo 'make run          broker on 127.0.0.1: MQTT 1883, WebSocket 8083, MQTT-SN 1884, dashboard 18083; data in ./data'
 	@echo 'make test         all tests, compiled and interpreted'
 	@echo 'make check        format, lint, types, import contract'
 	@echo 'make crash        kill the broker ROUNDS times (1000) under load and check that nothing acknowledged is lost'

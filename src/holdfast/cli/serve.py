@@ -15,8 +15,8 @@ def serve(config: Config = None, listen: Listen = None, data: Data = None, assig
     Run the broker.
 
     A flag wins over the environment, the environment over the file, the file over the default. Without any of
-    them the broker answers on loopback only: 1883 (MQTT), 8083 (MQTT over WebSocket) and 18083 (HTTP API and
-    dashboard). SIGTERM and Ctrl-C stop it, SIGHUP makes it read certificates, log level and access rules again.
+    them the broker answers on loopback only: 1883 (MQTT), 8083 (MQTT over WebSocket), 1884 (MQTT-SN over UDP) and
+    18083 (HTTP API and dashboard). SIGTERM and Ctrl-C stop it, SIGHUP makes it read certificates, log level and access rules again.
 
     Examples:
 

@@ -15,7 +15,12 @@ from holdfast.broker.topics import is_valid_filter
 from holdfast.config.listener import Listener, ListenerUrl, parse_listener
 from holdfast.config.quantity import Duration, Size
 
-DEFAULT_LISTEN: Final = ("tcp://127.0.0.1:1883", "ws://127.0.0.1:8083", "http://127.0.0.1:18083")
+DEFAULT_LISTEN: Final = (
+    "tcp://127.0.0.1:1883",
+    "ws://127.0.0.1:8083",
+    "udp://127.0.0.1:1884",
+    "http://127.0.0.1:18083",
+)
 
 
 def _no_boolean(value: object) -> object:
