@@ -76,10 +76,10 @@ def test_clean_session_throws_the_old_session_away(connect: Connect, unique: Uni
 
 @pytest.mark.clause("3.1.1", "MQTT-3.1.2-6", "MQTT-3.2.2-3")
 def test_clean_session_leaves_nothing_behind(connect: Connect, unique: Unique) -> None:
-    name = unique.client("brief")
-    brief = connect(name, clean=True)
-    brief.subscribe(unique.topic(), qos=1)
-    brief.disconnect()
+    name = unique.client("short")
+    short = connect(name, clean=True)
+    short.subscribe(unique.topic(), qos=1)
+    short.disconnect()
     publisher = connect()
     publisher.publish(unique.topic(), b"nobody there", qos=1)
     back = connect(name, clean=False)
