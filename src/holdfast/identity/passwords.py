@@ -154,6 +154,7 @@ def write_users(path: Path, users: dict[str, str]) -> None:
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            keep_owner(file.fileno(), path)
             file.writelines(f"{name}:{stored}\n" for name, stored in users.items())
             file.flush()
             os.fsync(file.fileno())
@@ -161,3 +162,14 @@ def write_users(path: Path, users: dict[str, str]) -> None:
     except OSError:
         beside.unlink(missing_ok=True)
         raise
+
+
+def keep_owner(descriptor: int, path: Path) -> None:
+    """A file that the broker's user owns stays theirs when root changes it. Others than owner and group never read it."""
+    try:
+        before = path.stat()
+    except FileNotFoundError:
+        return
+    os.fchmod(descriptor, before.st_mode & 0o660)
+    if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+        os.fchown(descriptor, before.st_uid, before.st_gid)
