@@ -49,5 +49,5 @@ def everywhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everywhere]
         folder / "data", settings, listen=[f"{transport}://127.0.0.1:0" for transport in TRANSPORTS]
     )
     yield Everywhere(running, authority, authority.issue("client", "client"))
-    assert "Traceback" not in running.output, running.output
     running.stop()
+    assert "Traceback" not in running.output, running.output

@@ -49,8 +49,8 @@ def guarded(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> I
         folder / "data", settings, listen=["tls://127.0.0.1:0", "wss://127.0.0.1:0"], args=["--config", str(config)]
     )
     yield running
-    assert "Traceback" not in running.output, running.output
     running.stop()
+    assert "Traceback" not in running.output, running.output
 
 
 def secure(broker: BrokerProcess, context: ssl.SSLContext, version: int = 4) -> WireClient:
