@@ -81,7 +81,9 @@ class Walks:
                 await asyncio.sleep(0)
         walk.last = found
         if walk.cursor.ended:
-            # Kept for a moment, in case the answer is lost on its way and asked for again.
+            if walk.number == 1:
+                self.index.release(self.walks.pop(name).cursor)
+            # Else it is kept for a while, in case the answer is lost on its way and asked for again.
             return found, None
         return found, f"{name}.{walk.number}"
 

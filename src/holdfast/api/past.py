@@ -96,7 +96,6 @@ class Past:
         self.desk = desk
         self.pool = ThreadPoolExecutor(2, thread_name_prefix="holdfast-history")
         self.moments: OrderedDict[tuple[int, int, str], Moment] = OrderedDict()
-        self.reader: HistoryReader | None = None
 
     def stop(self) -> None:
         self.pool.shutdown(wait=False, cancel_futures=True)

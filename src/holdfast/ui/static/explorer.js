@@ -126,10 +126,13 @@ export function explorer(page, query) {
     const topic = node.path;
     if (!quiet) fill(detail, h("p", { class: "soft" }, "reading…"));
     try {
-      message = await get("/api/v1/retained/message", { topic, at_ms: atMs || undefined });
+      // Lists, not the message itself: that there is none is no error here.
+      const answer = atMs ? await get("/api/v1/retained/at", { filter: topic, at_ms: atMs, limit: 1 })
+        : await get("/api/v1/retained", { filter: topic, payload: "true", limit: 1 });
+      message = answer.messages[0] || null;
     } catch (error) {
-      message = null;
-      if (error.status !== 404) { fill(detail, h("p", { class: "problem" }, error.message)); return; }
+      fill(detail, h("p", { class: "problem" }, error.message));
+      return;
     }
     if (chosen !== node) return;
     draw(node, quiet);

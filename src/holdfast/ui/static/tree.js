@@ -165,13 +165,19 @@ export class Tree {
       class: `row${node.path === this.selected ? " selected" : ""}${node.flash ? " flash" : ""}`,
       role: "treeitem", "aria-level": node.depth + 1, "aria-expanded": node.leaf ? null : String(Boolean(node.open)),
       "aria-selected": String(node.path === this.selected), data: { path: node.path },
-      onclick: () => { this.select(node); if (!node.leaf && !node.message) this.toggle(node); },
+      onclick: () => {
+        const opens = !node.leaf && !node.message;
+        // On a small screen the message takes the tree's place: there, a tap on a place only opens it.
+        if (!opens || !matchMedia("(max-width: 760px)").matches) this.select(node);
+        if (opens) this.toggle(node);
+      },
     },
     node.leaf ? h("span", { class: "twist" }) : h("button", { class: "twist plain", type: "button", tabindex: "-1",
       "aria-label": node.open ? "Close" : "Open", onclick: (event) => { event.stopPropagation(); this.toggle(node); } }, node.open ? "▾" : "▸"),
     h("span", { class: "name" }, node.name === "" ? "(empty)" : node.name),
     node.message ? h("span", { class: "preview" }, preview(node.message)) : null,
-    !node.leaf && node.count !== null ? h("span", { class: "count", title: size(node.bytes) }, count(node.count)) : null);
+    node.leaf ? null : h("button", { class: "count", type: "button", tabindex: "-1", title: `${size(node.bytes)} below: look`,
+      onclick: (event) => { event.stopPropagation(); this.select(node); } }, node.count === null ? "…" : count(node.count)));
     line.style.top = top;
     line.style.paddingLeft = `${node.depth * 16 + 4}px`;
     if (node.flash) setTimeout(() => { node.flash = false; line.classList.remove("flash"); }, 900);
