@@ -1,0 +1,55 @@
+"""What a sensor with the `mqttsn` package does, in a process of its own: `python mqttsn_scenario.py PORT`.
+
+The package leaves threads and sockets behind and prints as it goes, so it is kept away from the tests. The last line
+is the outcome as JSON.
+"""
+
+import json
+import sys
+import time
+
+from mqttsn.client import Callback, Client
+
+
+class Inbox(Callback):
+    def __init__(self):
+        super().__init__()
+        self.messages = []
+        self.done = []
+
+    def message_arrived(self, topic_name, payload, qos, retained, msgid):
+        name = topic_name.decode() if isinstance(topic_name, bytes) else topic_name
+        self.messages.append([name, payload.decode(), qos, bool(retained)])
+        return True
+
+    def published(self, msgid):
+        self.done.append(msgid)
+
+    def wait_for(self, names, count):
+        deadline = time.monotonic() + 5
+        while len(names) < count and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def main() -> None:
+    inbox = Inbox()
+    client = Client(b"theirs", host="127.0.0.1", port=int(sys.argv[1]))
+    client.register_callback(inbox)
+    client.connect()
+    granted, topic_id = client.subscribe("their/topic", 1)
+    sent = []
+    for qos, payload in ((1, b"one"), (2, b"two")):
+        sent.append(client.publish(topic_id, payload, qos=qos, retained=True))
+        inbox.wait_for(inbox.done, len(sent))
+    short = client.subscribe("xy", 0)
+    inbox.wait_for(inbox.messages, 1)
+    outcome = {
+        "subscribed": [granted, topic_id],
+        "short": list(short),
+        "acknowledged": inbox.done == sent,
+        "messages": [message for message in inbox.messages if message[0] == "xy"],
+    }
+    print("\n" + json.dumps(outcome), flush=True)
+
+
+main()
