@@ -12,6 +12,7 @@ from lmdb import Transaction, _Database
 
 from holdfast.errors import StoreError
 from holdfast.state.formats import FORMAT, seal, unseal
+from holdfast.state.residence import release_pages
 
 FIRST_MAP_SIZE = 1 << 30
 TABLES = ("meta", "retained", "expiry", "sessions", "subscriptions", "queue", "received", "wills", "messages", "refs")
@@ -82,6 +83,10 @@ class Environment:
                 self.env.set_mapsize(0)
             except lmdb.Error as error:
                 raise StoreError(f"state in {self.folder} cannot be written: {error}") from error
+
+    def trim(self) -> int:
+        """Give back the memory of pages that were read. Call now and then, from a thread, where memory matters."""
+        return release_pages(self.folder / "data.mdb")
 
     def close(self) -> None:
         self.env.close()

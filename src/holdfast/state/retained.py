@@ -139,7 +139,7 @@ class Retained:
 
     def advance_through(self, txn: "Transaction[bytes]", walk: Walk, count: int) -> list[Message]:
         """The same for a filter that takes everything from its prefix on."""
-        if not walk.prefix and walk.key[:1] == b"$":
+        if walk.anywhere and walk.key[:1] == b"$":
             walk.key = AFTER_DOLLAR  # a wildcard in the first level does not take these [MQTT-4.7.2-1]
         rows = self.stretch(txn, walk.key, count + 1)
         if len(rows) <= count:
@@ -148,7 +148,7 @@ class Retained:
             walk.key = rows.pop()[0]
         found: list[Message] = []
         for key, stored in rows:
-            if walk.prefix:
+            if not walk.anywhere:
                 if walk.outside(key):
                     walk.ended = True
                     break

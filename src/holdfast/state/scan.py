@@ -23,6 +23,7 @@ class Walk:
     levels: list[bytes] = field(init=False)
     prefix: bytes = field(init=False)  # every key that can match starts with this
     key: bytes = field(init=False)
+    anywhere: bool = field(init=False)  # the filter begins with a wildcard; an empty first level is not that
     takes_all: bool = field(init=False)  # the filter is a literal beginning and `#`: what has the prefix matches
     ended: bool = False
 
@@ -33,15 +34,16 @@ class Walk:
             if level in (b"+", b"#"):
                 break
             literal.append(level)
+        self.anywhere = not literal
         self.takes_all = self.levels[-1] == b"#" and len(literal) == len(self.levels) - 1
         # Keys of long topics are cut, so a longer beginning than they have would miss them.
         self.prefix = self.key = b"\0".join(literal)[:LONG_PREFIX]
 
     def outside(self, key: bytes) -> bool:
         """Whether no key from this one on can match."""
-        prefix = self.prefix
-        if not prefix:
+        if self.anywhere:
             return False
+        prefix = self.prefix
         if not key.startswith(prefix):
             return key > prefix
         return len(prefix) < LONG_PREFIX and key > prefix + AFTER_SEPARATOR

@@ -204,3 +204,16 @@ def test_any_history_of_batches_and_restarts_gives_what_a_dictionary_gives(tmp_p
         statistics = store.retained.statistics()
         assert statistics.count == len(model)
         assert (statistics.size == 0) == (not model)
+
+
+def test_memory_of_pages_that_were_read_is_given_back(tmp_path: Path) -> None:
+    import psutil
+
+    process = psutil.Process()
+    store = StateStore(tmp_path)
+    store.apply([retained(f"t/{i}", bytes(3000), i + 1) for i in range(10_000)])
+    assert len(contents(store)) == 10_000
+    before = process.memory_info().shared
+    assert store.environment.trim() > 0
+    assert process.memory_info().shared < before - 20_000_000
+    assert store.retained.get(b"t/77") is not None
