@@ -16,6 +16,7 @@ from holdfast.storage.restore import restore_retained, restore_sessions
 
 log = logging.getLogger("holdfast.storage")
 
+TRIM_TICKS = 10
 WORRYING = ("stalled", "abandoned", "dropped", "lost")
 
 
@@ -32,6 +33,8 @@ class DiskStorage:
         self.reached: dict[str, int] = {}
         self.problems: dict[str, str] = {}
         self.on_applied: Callable[[int], None] = lambda offset: None
+        self.trims = False  # memory of what was read from disk is given back
+        self.ticks = 0
 
     def open(self, history: bool, now_ms: int, in_memory: bool) -> Recovered:
         """Recover the folder and fill the broker from it. Blocks: call before serving."""
@@ -45,6 +48,10 @@ class DiskStorage:
         broker.now_ms = now_ms
         count = restore_retained(broker, recovered.store, now_ms) if in_memory else self.use_disk(recovered)
         sessions = restore_sessions(broker, recovered.store, now_ms)
+        damaged = recovered.store.retained.damaged + recovered.store.sessions.damaged
+        if damaged:
+            found = f"{damaged} values of the state fail their checksum and are left out; see holdfast doctor"
+            log.warning("recovery", extra={"found": found})
         broker.offset = recovered.journal.next_offset - 1
         broker.retained.tombstones.known_since = broker.offset
         details = {"retained": count, "sessions": sessions, "replayed": recovered.replayed, "offset": broker.offset}
@@ -64,6 +71,7 @@ class DiskStorage:
         retained.size = statistics.size
         retained.version = statistics.version
         self.on_applied = index.view.on_applied
+        self.trims = True
         return statistics.count
 
     def start(self, history: bool, flush_interval_s: float, retention_s: int, retention_bytes: int) -> None:
@@ -79,6 +87,9 @@ class DiskStorage:
     def tick(self) -> None:
         assert self.recovered is not None
         self.recovered.journal.reserve(self.broker.offset + 1)
+        self.ticks += 1
+        if self.trims and self.ticks % TRIM_TICKS == 0:
+            self.loop.run_in_executor(None, self.recovered.store.environment.trim)
 
     async def stop(self) -> None:
         recovered = self.recovered
