@@ -19,13 +19,14 @@ from rich.table import Table
 
 import retained_scale
 import scale
+import sn
 import throughput
 from holdfast.bench.worker import allow_files
 from holdfast.errors import HoldfastError
 from peers import BROKER_CORES, GENERATOR_CORES, MOSQUITTO_SETTINGS, PEERS, Peer
 from scenario import Outcome, Scenario
 
-SCENARIOS: tuple[Scenario, ...] = (*throughput.SCENARIOS, *scale.SCENARIOS, *retained_scale.SCENARIOS)
+SCENARIOS: tuple[Scenario, ...] = (*throughput.SCENARIOS, *scale.SCENARIOS, *retained_scale.SCENARIOS, *sn.SCENARIOS)
 
 OURS, YARDSTICK = "Holdfast", "mosquitto"
 BUSY = 0.7  # load average at the start above which figures are not to be trusted

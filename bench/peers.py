@@ -26,11 +26,12 @@ MOSQUITTO_SETTINGS = (
 
 
 class Running:
-    """A broker that answers on `port`."""
+    """A broker that answers on `port`, and to MQTT-SN on `udp_port` if it speaks that."""
 
-    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+    def __init__(self, process: "subprocess.Popen[str]", port: int, udp_port: int = 0) -> None:
         self.process = process
         self.port = port
+        self.udp_port = udp_port
 
     @property
     def pid(self) -> int:
@@ -108,6 +109,7 @@ class Holdfast(Peer):
 
     def launch(self, folder: Path, quick_answers: bool) -> Running:
         command = [sys.executable, "-m", "holdfast.cli.main", "serve", "--listen", "tcp://127.0.0.1:0"]
+        command += ["--listen", "udp://127.0.0.1:0"]
         command += ["--data", str(folder / "data")]
         for setting in ("durability=none", "retainer.storage_type=ram", "history.enable=false"):
             command += ["--set", setting]
@@ -115,9 +117,10 @@ class Holdfast(Peer):
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True)
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and process.poll() is None:
-            found = re.search(r"listening tcp://\S+:(\d+)", (folder / "log").read_text())
-            if found:
-                return Running(process, int(found[1]))
+            text = (folder / "log").read_text()
+            tcp, udp = (re.search(rf"listening {scheme}://\S+:(\d+)", text) for scheme in ("tcp", "udp"))
+            if tcp and udp:
+                return Running(process, int(tcp[1]), int(udp[1]))
             time.sleep(0.02)
         process.kill()
         raise LinkError(f"Holdfast did not start:\n{(folder / 'log').read_text()}")

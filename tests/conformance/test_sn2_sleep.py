@@ -40,6 +40,16 @@ MOVABLE = "0C 01 21 00 01 02 00 3C 00 00 63 31 -> 06 02 00 00 01 00"
         04 0C 00 09 -> 05 0D 00 09 00
         """,
     ),
+    (
+        "the same duration again begins the sleep anew",
+        "3.15.5-7",
+        f"{CONNECT}\n{SLEEP}\n~ 440\n{SLEEP}\n~ 440\n04 0C 00 09 -> 05 0D 00 09 00",
+    ),
+    (
+        "the same CONNECT again wakes a client that sleeps",
+        "4.14-4",
+        f"{CONNECT}\n{SLEEP}\n{CONNECT}\n{SUBSCRIBE}",
+    ),
     ("publish while asleep", "4.14-2", f"{CONNECT}\n{SLEEP}\n0A 03 03 00 03 61 2F 62 6F 6E -> 04 0E 04 82"),
     (
         "connect while asleep",

@@ -184,6 +184,24 @@ def test_unsubscribe_lets_a_delivery_that_has_begun_finish():
     )
 
 
+def test_a_request_that_is_meant_again_is_carried_out_again():
+    """A client that has only a few packet ids may well send the same bytes again and mean it."""
+    world = World()
+    world.play(
+        "peer",
+        f"""
+        {CONNECT}
+        08 08 03 00 02 61 2F 62 -> 08 09 04 00 02 00 01 00
+        08 0A 03 00 03 61 2F 62 -> 05 0B 00 03 00
+        08 08 03 00 02 61 2F 62 -> 08 09 04 00 02 00 01 00
+        """,
+    )
+    world.publish("a/b", "1")
+    world.play("peer", "< 06 03 00 00 01 31\n08 0A 03 00 03 61 2F 62 -> 05 0B 00 03 00")
+    world.publish("a/b", "2")
+    world.play("peer", "< -")
+
+
 @clause("3.7.2.5-1")
 def test_no_local_keeps_a_clients_own_messages_from_it():
     world = World()

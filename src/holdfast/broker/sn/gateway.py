@@ -233,6 +233,7 @@ class Gateway:
         """The same CONNECT again, because the network doubled it or lost the answer: answered again, not done again."""
         if link is None or not link.is_repeated_connect(data):
             return False
+        link.connection.last_seen_ms = self.broker.now_ms
         link.write(link.connack)
         return True
 
@@ -295,9 +296,6 @@ class Gateway:
         address = key[0] if envelope is not None and isinstance(key, tuple) else key
         close(self.broker, attempt.connection, "the client that was asleep is back")
         if link.key != key:
-            before = self.links.get(key)
-            if before is not None:
-                close(self.broker, before.connection, "another client connected from the same address")
             self.move(link, key, address, host, envelope)
         link.come_back(attempt)
         return True

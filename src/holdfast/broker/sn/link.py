@@ -48,6 +48,9 @@ MAX_DATAGRAM: Final = 65_507 - 259
 # How long an answer is kept for a request that comes twice, and how many of them.
 REPEAT_MS: Final = 60_000
 REPEATS_KEPT: Final = 4
+SUBSCRIBED: Final = 1
+UNSUBSCRIBED: Final = 2
+REGISTERED: Final = 3
 # A CONNECT that is the same again so soon is the network's doing.
 REPEATED_CONNECT_MS: Final = 2_000
 UNLIMITED: Final = -1
@@ -76,7 +79,8 @@ class Outgoing:
 class Answered:
     """A request and what it was answered with."""
 
-    def __init__(self, request: bytes, answer: bytes, at_ms: int) -> None:
+    def __init__(self, kind: int, request: bytes, answer: bytes, at_ms: int) -> None:
+        self.kind: Final = kind
         self.request: Final = request
         self.answer: Final = answer
         self.at_ms: Final = at_ms
@@ -418,14 +422,20 @@ class Link(Carrier):
                 return True
         return False
 
-    def answer(self, request: bytes, packet: bytes) -> None:
+    def answer(self, kind: int, request: bytes, packet: bytes) -> None:
+        """Answer a request that has just been carried out, and remember the answer.
+
+        After a SUBSCRIBE an earlier UNSUBSCRIBE may be meant again, packet id and all; so may the reverse.
+        """
         self.write(packet)
+        if kind != REGISTERED:
+            self.answers = [a for a in self.answers if a.kind == kind or a.kind == REGISTERED]
         if len(self.answers) >= REPEATS_KEPT:
             self.answers.pop(0)
-        self.answers.append(Answered(request, packet, self.broker.now_ms))
+        self.answers.append(Answered(kind, request, packet, self.broker.now_ms))
 
     def is_repeated_connect(self, data: bytes) -> bool:
-        if data != self.connect_packet or not self.connack:
+        if data != self.connect_packet or self.state != ACTIVE:
             return False
         return not self.heard or self.broker.now_ms - self.connection.connected_at_ms <= REPEATED_CONNECT_MS
 

@@ -14,7 +14,9 @@ from holdfast.broker.sn.link import (
     MAX_DATAGRAM,
     NEEDS_ID,
     READY,
+    SUBSCRIBED,
     TOO_LARGE,
+    UNSUBSCRIBED,
     Link,
     Outgoing,
 )
@@ -344,21 +346,21 @@ class Link12(Link):
         topic_filter = self.filter_of(packet.topic_type, packet.topic_id, packet.topic)
         answer_id = packet.topic_id if packet.topic_type == PREDEFINED else NO_ID
         if not topic_filter:
-            self.answer(data, v12.encode(SubAck(packet.packet_id, NORMAL, answer_id, v12.INVALID_TOPIC_ID)))
+            self.answer(SUBSCRIBED, data, v12.encode(SubAck(packet.packet_id, NORMAL, answer_id, v12.INVALID_TOPIC_ID)))
             return
         if topic_filter.startswith(SHARE):
-            self.answer(data, v12.encode(SubAck(packet.packet_id, NORMAL, NO_ID, v12.NOT_SUPPORTED)))
+            self.answer(SUBSCRIBED, data, v12.encode(SubAck(packet.packet_id, NORMAL, NO_ID, v12.NOT_SUPPORTED)))
             return
         begun = self.gateway.begun
         begun.clear()
         request = SubscriptionRequest(topic_filter, packet.qos, False, False, 0)
         granted = subscribe(self.broker, session, request, 0, -1, begun)
         if granted >= 0x80:
-            self.answer(data, v12.encode(SubAck(packet.packet_id, NORMAL, answer_id, return_code(granted))))
+            self.answer(SUBSCRIBED, data, v12.encode(SubAck(packet.packet_id, NORMAL, answer_id, return_code(granted))))
             return
         if packet.topic_type == NORMAL and b"+" not in topic_filter and b"#" not in topic_filter:
             answer_id = self.id_for(topic_field(topic_filter))
-        self.answer(data, v12.encode(SubAck(packet.packet_id, NORMAL, answer_id, v12.ACCEPTED, granted)))
+        self.answer(SUBSCRIBED, data, v12.encode(SubAck(packet.packet_id, NORMAL, answer_id, v12.ACCEPTED, granted)))
         for snapshot in begun:
             self.broker.step(snapshot, FIRST_QUANTUM)
 
@@ -368,7 +370,7 @@ class Link12(Link):
         topic_filter = self.filter_of(packet.topic_type, packet.topic_id, packet.topic)
         if topic_filter:
             unsubscribe(self.broker, session, topic_filter)
-        self.answer(data, v12.encode(Ack(UNSUBACK, packet.packet_id)))
+        self.answer(UNSUBSCRIBED, data, v12.encode(Ack(UNSUBACK, packet.packet_id)))
 
     def filter_of(self, topic_type: int, topic_id: int, topic: bytes) -> bytes:
         if topic_type == PREDEFINED:

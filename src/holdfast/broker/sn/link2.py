@@ -14,7 +14,10 @@ from holdfast.broker.sn.link import (
     MAX_DATAGRAM,
     NEEDS_ID,
     READY,
+    REGISTERED,
+    SUBSCRIBED,
     TOO_LARGE,
+    UNSUBSCRIBED,
     Link,
     Outgoing,
 )
@@ -258,8 +261,7 @@ class Link2(Link):
     def receive_asleep(self, packet: object, data: bytes) -> None:
         """A client that sleeps asks for nothing but to be woken, to go on sleeping or to leave [4.14-2, 4.14-3]."""
         if isinstance(packet, SleepRequest) and self.state == ASLEEP:
-            if not self.repeat_answer(data):
-                self.on_sleep(packet, data)
+            self.on_sleep(packet)
         elif isinstance(packet, Publish) and packet.qos > 0 and packet.packet_id == self.last_publish:
             return  # a late copy
         elif not self.repeat_answer(data):
@@ -278,7 +280,7 @@ class Link2(Link):
         elif isinstance(packet, Register):
             self.on_register(packet, data)
         elif isinstance(packet, SleepRequest):
-            self.on_sleep(packet, data)
+            self.on_sleep(packet)
         elif isinstance(packet, Auth):
             self.on_auth(packet)
         else:
@@ -362,7 +364,9 @@ class Link2(Link):
         field = topic_field(packet.topic)
         predefined = self.gateway.predefined.by_field.get(field)
         if predefined is not None:  # [4.7.2.2-5]
-            self.answer(data, encode(RegAck(predefined, packet.packet_id, v2.TOPIC_ALIAS_EXISTS, PREDEFINED)))
+            self.answer(
+                REGISTERED, data, encode(RegAck(predefined, packet.packet_id, v2.TOPIC_ALIAS_EXISTS, PREDEFINED))
+            )
             return
         state = self.sensor_state()
         topic_id = state.by_field.get(field, NO_ID)
@@ -372,9 +376,9 @@ class Link2(Link):
             settings = self.gateway.settings
             topic_id = state.add(field, settings.max_topics, settings.max_topic_bytes)
         if topic_id == NO_ID:
-            self.answer(data, encode(RegAck(NONE, packet.packet_id, QUOTA_EXCEEDED)))
+            self.answer(REGISTERED, data, encode(RegAck(NONE, packet.packet_id, QUOTA_EXCEEDED)))
         else:
-            self.answer(data, encode(RegAck(topic_id, packet.packet_id, reason)))
+            self.answer(REGISTERED, data, encode(RegAck(topic_id, packet.packet_id, reason)))
 
     def on_subscribe(self, packet: Subscribe, data: bytes) -> None:
         session = self.session
@@ -382,10 +386,12 @@ class Link2(Link):
         packet_id = packet.packet_id
         topic_filter = self.filter_of(packet.topic_type, packet.topic_id, packet.topic)
         if not topic_filter:
-            self.answer(data, encode(SubAck(packet_id, PREDEFINED, NONE, v2.UNKNOWN_TOPIC_ALIAS)))
+            self.answer(SUBSCRIBED, data, encode(SubAck(packet_id, PREDEFINED, NONE, v2.UNKNOWN_TOPIC_ALIAS)))
             return
         if topic_filter.startswith(SHARE):
-            self.answer(data, encode(SubAck(packet_id, PREDEFINED, NONE, SHARED_SUBSCRIPTIONS_NOT_SUPPORTED)))
+            self.answer(
+                SUBSCRIBED, data, encode(SubAck(packet_id, PREDEFINED, NONE, SHARED_SUBSCRIPTIONS_NOT_SUPPORTED))
+            )
             return
         begun = self.gateway.begun
         begun.clear()
@@ -400,7 +406,7 @@ class Link2(Link):
                 alias, alias_type = packet.topic_id, NORMAL
             elif packet.topic_type == NAME and b"+" not in topic_filter and b"#" not in topic_filter:
                 alias, alias_type = self.alias_for(topic_field(topic_filter))  # [4.7.2.2-2]
-        self.answer(data, encode(SubAck(packet_id, alias_type, alias, reason)))
+        self.answer(SUBSCRIBED, data, encode(SubAck(packet_id, alias_type, alias, reason)))
         for snapshot in begun:
             self.broker.step(snapshot, FIRST_QUANTUM)
 
@@ -435,13 +441,13 @@ class Link2(Link):
             reason = v2.UNKNOWN_TOPIC_ALIAS
         else:
             reason = SUCCESS if unsubscribe(self.broker, session, topic_filter) else NO_SUBSCRIPTION_EXISTED
-        self.answer(data, encode(Ack(UNSUBACK, packet.packet_id, reason)))
+        self.answer(UNSUBSCRIBED, data, encode(Ack(UNSUBACK, packet.packet_id, reason)))
 
-    def on_sleep(self, packet: SleepRequest, data: bytes) -> None:
-        """[3.15.5-2 to 3.15.5-7]"""
+    def on_sleep(self, packet: SleepRequest) -> None:
+        """[3.15.5-2 to 3.15.5-7] Done again when it comes again: that only starts the same sleep anew."""
         if not packet.keeps_aliases:
             self.sensor_state().forget_all()
-        self.answer(data, encode(SleepResponse(packet.packet_id)))
+        self.write(encode(SleepResponse(packet.packet_id)))
         self.fall_asleep(packet.duration_s * 1500)  # [4.14.2-1]
 
     def on_ping(self, packet: PingRequest) -> None:
