@@ -17,6 +17,7 @@ PUBLISHERS = 100
 TOPIC = b"bench/sn"
 PAYLOAD = b"x" * 16
 SECONDS = 2.0
+SETTLE_S = 11.0  # until the timers of the handshakes have run out: it is the idle ones that are looked at
 MQTT_RATE = 20_000.0  # messages a second that MQTT moves meanwhile
 
 FORWARDER = b"\x06\xfe\x00"
@@ -65,11 +66,13 @@ def idle_sensors(running: Running) -> Figures:
 
     Processor time, not rate: it says the same on a machine that others use too.
     """
+    measured(running)  # the first run pays for what is only done once
     before = measured(running)["cpu_us"]
     memory = running.memory()
     began = time.monotonic()
     Forwarder(running.udp_port).connect(0, CLIENTS)
     took_s = time.monotonic() - began
+    time.sleep(SETTLE_S)
     after = measured(running)["cpu_us"]
     return {
         "bytes_each": (running.memory() - memory) / CLIENTS,
@@ -148,7 +151,7 @@ SCENARIOS = (
             Figure("mqtt_after", "MQTT message beside them", "us", more_is_better=False),
             Figure("mqtt_ratio", "beside to without", "times", more_is_better=False, at_most=1.05),
         ),
-        rounds=3,
+        rounds=2,
         peers=("Holdfast",),
     ),
     Scenario(
