@@ -2,6 +2,7 @@
 
 import random
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,7 @@ def test_expiry_counts_on_after_the_last_row(history: DataFrame, spans: DataFram
 
 
 def test_without_a_moment_the_fold_is_for_now(history: DataFrame, spans: DataFrame) -> None:
-    long_after = {topic: row for topic, row in expected(ROWS, moment=datetime.now(START.tzinfo)).items()}
+    long_after = expected(ROWS, moment=datetime.now(START.tzinfo))
     assert as_set(fold(history)) == long_after
     assert as_set(holding(spans)) == long_after
 
@@ -107,7 +108,7 @@ def test_last_changes_keep_the_clears(history: DataFrame) -> None:
 
 def test_intervals_of_a_topic_never_overlap(spans: DataFrame) -> None:
     rows = spans.select("topic", "offset", "to_offset", "valid_from", "valid_to").orderBy("topic", "offset").collect()
-    for one, two in zip(rows, rows[1:], strict=False):
+    for one, two in pairwise(rows):
         if one.topic == two.topic:
             assert one.to_offset is not None
             assert one.to_offset <= two.offset

@@ -28,6 +28,7 @@ from holdfast.spark.ranges import filesystem_of
 
 APP_ID = "holdfast-pipeline"
 MARK_APP_ID = "holdfast-pipeline-mark"
+FROM_APP_ID = "holdfast-pipeline-from"
 # What the files of a table with rows that ended are called: a batch rewrites open ones and adds closed ones.
 OPEN, CLOSED = "open-", "closed-"
 REPORT_SCHEMA = "path string, size long, rows long, stats string"
@@ -97,16 +98,18 @@ class Table:
         self._read_log()
 
     def _read_log(self) -> None:
-        actions = pa.table(self._delta.get_add_actions(flatten=True))
         key = self.shape.key
+        self._actions: list[dict[str, Any]] = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
         self.files = [
             DataFile(row["path"], row["num_records"], row["size_bytes"], row[f"min.{key}"], row[f"max.{key}"])
-            for row in actions.to_pylist()
+            for row in self._actions
         ]
         # the next offset to fold; offsets start at 0 or 1, and either way nothing comes before 0
         self.applied = self._delta.transaction_version(APP_ID) or 0
         # the retention mark of history when its rows were last read: what was gone by then was known to be
         self.mark = self._delta.transaction_version(MARK_APP_ID) or 0
+        # the mark of its first batch: of what happened before, only what was retained then is in the table
+        self.complete_from = self._delta.transaction_version(FROM_APP_ID) or 0
 
     @property
     def rows(self) -> int:
@@ -123,6 +126,15 @@ class Table:
             return spark.createDataFrame([], self.shape.ddl)
         return spark.read.schema(self.shape.ddl).parquet(*paths)
 
+    def reaching(self, start: str, end: str, moment: Any) -> list[DataFile]:
+        """Files that may have a row with `start <= moment` and `end` later than it or null."""
+        found = []
+        for file, row in zip(self.files, self._actions, strict=True):
+            first, last, open_ended = row[f"min.{start}"], row[f"max.{end}"], row[f"null_count.{end}"] != 0
+            if (first is None or first <= moment) and (open_ended or last is None or last >= moment):
+                found.append(file)
+        return found
+
     def commit(self, added: list[AddAction], removed: Iterable[DataFile], applied: int | None, mark: int = 0) -> None:
         """Make the new files the table's, in one step that either happened or did not.
 
@@ -133,7 +145,11 @@ class Table:
         for action in added:
             action.data_change = moved
         gone = [RemoveAction(file.path, moved, now, file.size) for file in removed]
-        position = [] if applied is None else [Transaction(APP_ID, applied), Transaction(MARK_APP_ID, mark)]
+        position = []
+        if applied is not None:
+            position = [Transaction(APP_ID, applied), Transaction(MARK_APP_ID, mark)]
+            if not self.applied:
+                position.append(Transaction(FROM_APP_ID, mark))
         properties = CommitProperties(app_transactions=position, max_commit_retries=0)
         try:
             self._delta.create_write_transaction(

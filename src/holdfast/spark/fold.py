@@ -26,7 +26,9 @@ def up_to(history: DataFrame, as_of: int | datetime | None) -> DataFrame:
     """Rows accepted by this offset or moment, both included."""
     if as_of is None:
         return history
-    return history.where(F.col("offset") <= as_of if isinstance(as_of, int) else F.col("timestamp") <= _lit(as_of))
+    return history.where(
+        F.col("offset") <= as_of if isinstance(as_of, int) else F.col("timestamp") <= moment_literal(as_of)
+    )
 
 
 def changes(history: DataFrame) -> DataFrame:
@@ -62,7 +64,7 @@ def fold(history: DataFrame, as_of: int | datetime | None = None, *, at: datetim
 
 def not_expired(at: datetime | None = None) -> Column:
     """Whether a row's message is still to be sent at this moment, or now."""
-    moment = F.current_timestamp() if at is None else _lit(at)
+    moment = F.current_timestamp() if at is None else moment_literal(at)
     return F.col("expires_at").isNull() | (F.col("expires_at") > moment)
 
 
@@ -98,11 +100,11 @@ def holding(spans: DataFrame, as_of: int | datetime | None = None, *, at: dateti
             raise ValueError("expected `at`, the time of the last row up to the offset, got none")
         found = (F.col("offset") <= as_of) & (F.col("to_offset").isNull() | (F.col("to_offset") > as_of))
         return spans.where(found & not_expired(at)).select(*RETAINED_COLUMNS)
-    moment = F.current_timestamp() if as_of is None else _lit(as_of)
+    moment = F.current_timestamp() if as_of is None else moment_literal(as_of)
     found = (F.col("valid_from") <= moment) & (F.col("valid_to").isNull() | (F.col("valid_to") > moment))
     return spans.where(found & not_expired(at) if at else found).select(*RETAINED_COLUMNS)
 
 
-def _lit(moment: datetime) -> Column:
-    # microseconds as a number: a datetime literal would go through the driver's own time zone
+def moment_literal(moment: datetime) -> Column:
+    """A moment as a column, by its microseconds: a datetime literal would go through the driver's own time zone."""
     return F.timestamp_micros(F.lit(micros(moment)))

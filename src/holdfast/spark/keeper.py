@@ -20,6 +20,7 @@ from holdfast.history.schema import COLUMNS
 from holdfast.spark import leaves
 from holdfast.spark.delta import CLOSED, OPEN, DataFile, Shape, Table, absolute, write_files
 from holdfast.spark.fold import changes, intervals
+from holdfast.spark.hygiene import HYGIENE_SHAPE, hygiene
 from holdfast.spark.ranges import History
 from holdfast.spark.tables import (
     DEVICES_SHAPE,
@@ -43,8 +44,31 @@ SHAPES: dict[str, Shape] = {
     "topic_stats": TOPIC_STATS_SHAPE,
     "device_stats": DEVICES_SHAPE,
     "traffic": TRAFFIC_SHAPE,
+    "hygiene": HYGIENE_SHAPE,
 }
+# What follows history row by row; `hygiene` follows `retained`.
+FOLLOWING = ("retained", "retained_intervals", "topic_stats", "device_stats", "traffic")
+ARROW_BATCH_BYTES = 64 << 20
 HISTORY_DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
+
+
+def history_frame(spark: SparkSession, history: History, start: int = 0, end: int | None = None) -> DataFrame:
+    """History through Spark's own Parquet reader: it leaves out columns that nobody asks for."""
+    end = history.end if end is None else end
+    files = history.holding(start, end)
+    if not files:
+        return spark.createDataFrame([], HISTORY_DDL)
+    bound_arrow_batches(spark, history, start, end)
+    rows = spark.read.schema(HISTORY_DDL).parquet(*files)
+    return rows.where((F.col("offset") >= start) & (F.col("offset") < end))
+
+
+def bound_arrow_batches(spark: SparkSession, history: History, start: int, end: int) -> None:
+    """Fewer rows in a batch where rows are large: a batch is bounded by its number of rows, see `session`."""
+    read = [file for file in history.files if file.first < end and file.last >= start]
+    width = 4 * sum(file.size for file in read) // max(1, sum(file.rows for file in read))  # files are compressed
+    rows = max(64, min(8192, ARROW_BATCH_BYTES // max(1, width)))
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
 
 
 class Lock:
@@ -84,7 +108,11 @@ class Keeper:
         self.history = History(history)
         self.root = absolute(root)
         self.lock = Lock(self.root) if "://" not in self.root else None
-        self.tables = {name: Table(f"{self.root}/{name}", shape) for name, shape in SHAPES.items()}
+        try:
+            self.tables = {name: Table(f"{self.root}/{name}", shape) for name, shape in SHAPES.items()}
+        except BaseException:
+            self.close()
+            raise
         self._steps: dict[str, Callable[[Table, DataFrame, int, int], None]] = {
             "retained": self._retained,
             "retained_intervals": self._intervals,
@@ -109,7 +137,7 @@ class Keeper:
         end = min(self.history.end, start + max_offsets)
         if end <= start:
             return 0
-        self._steps[name](table, self.batch(start, end), start, end)
+        self._steps[name](table, history_frame(self.spark, self.history, start, end), start, end)
         return end - start
 
     def _first(self, table: Table) -> int:
@@ -120,14 +148,6 @@ class Keeper:
                 "passed the rows between; go on without them with --accept-loss, or remove that folder to start anew"
             )
         return self.history.start
-
-    def batch(self, start: int, end: int) -> DataFrame:
-        """Rows of a range of offsets, through Spark's own Parquet reader: it leaves out columns nobody asks for."""
-        files = self.history.holding(start, end)
-        if not files:
-            return self.spark.createDataFrame([], HISTORY_DDL)
-        rows = self.spark.read.schema(HISTORY_DDL).parquet(*files)
-        return rows.where((F.col("offset") >= start) & (F.col("offset") < end))
 
     def clock(self, end: int) -> datetime:
         """The broker's time at the end of a batch: what had expired then is gone from `retained` for good."""
@@ -173,6 +193,14 @@ class Keeper:
         table.commit(
             leaves.rewrite(table, touched.spread(merged, "minute"), touched), touched.files, end, self.history.mark
         )
+
+    def refresh_hygiene(self, now: datetime) -> bool:
+        """Make `hygiene` anew from `retained`; it is small, and time changes it even when nobody publishes."""
+        table, retained = self.tables["hygiene"], self.tables["retained"]
+        found = hygiene(retained.frame(self.spark), now).repartition(1).sortWithinPartitions("kind")
+        added = write_files(found, table.root, table.shape, leaves.LEAF_ROWS)
+        table.commit(added, table.files, retained.applied, self.history.mark)
+        return True
 
     def compact(self, name: str, least: int = 24) -> bool:
         """Merge small files that only ever grow in number: the ended intervals of each batch."""

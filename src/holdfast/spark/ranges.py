@@ -42,6 +42,7 @@ class HistoryFile(NamedTuple):
     last: int
     first_us: int
     last_us: int
+    size: int
 
 
 class Piece(NamedTuple):
@@ -118,16 +119,16 @@ class History:
         self.files: list[HistoryFile] = []
         for index, name in enumerate(names):
             path = by_name[name.rsplit("/", 1)[-1]]
-            rows = columns["num_records"][index]
+            rows, size = columns["num_records"][index], columns["size_bytes"][index]
             if rows == 0:
                 continue
             bounds = [columns.get(key, [None] * len(names))[index] for key in _BOUNDS]
             if rows is None or None in bounds:
-                self.files.append(self._from_footer(path))
+                self.files.append(self._from_footer(path, size))
             else:
                 first, last, first_at, last_at = bounds
                 # Delta rounds timestamps in statistics down to whole milliseconds
-                self.files.append(HistoryFile(path, rows, first, last, micros(first_at), micros(last_at) + 999))
+                self.files.append(HistoryFile(path, rows, first, last, micros(first_at), micros(last_at) + 999, size))
         self.files.sort(key=lambda file: (file.first, file.last))
         self.end = max((file.last + 1 for file in self.files), default=0)
         self.rows = sum(file.rows for file in self.files)
@@ -155,7 +156,7 @@ class History:
                     f"got {found.field(index).type}"
                 )
 
-    def _from_footer(self, path: str) -> HistoryFile:
+    def _from_footer(self, path: str, size: int) -> HistoryFile:
         with open_file(path, self.filesystem) as file:
             table = file.read(columns=["offset", "timestamp"])
         offsets, times = pc.min_max(table["offset"]), pc.min_max(table["timestamp"].cast(pa.int64()))
@@ -166,6 +167,7 @@ class History:
             offsets["max"].as_py(),
             times["min"].as_py(),
             times["max"].as_py(),
+            size,
         )
 
     def dropped(self, start: int, known: int = 0) -> Dropped | None:

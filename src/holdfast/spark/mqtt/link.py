@@ -127,6 +127,7 @@ class Link:
     ) -> None:
         self.options = options
         self.session_present = False
+        self.window = window
         self.lost: str | None = None
         self.on_message: Callable[[paho.MQTTMessage], None] | None = None
         self.on_published: Callable[[int, ReasonCode], None] | None = None
@@ -219,8 +220,10 @@ class Link:
         if self.options.insecure:
             client.tls_insecure_set(True)
 
-    def _connected(self, _c: Any, _u: Any, flags: Any, reason: ReasonCode, _p: Any) -> None:
+    def _connected(self, _c: Any, _u: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
         self._answer = reason
+        # [5: MQTT-3.3.4-7] never more unacknowledged publishes than the broker allows
+        self.window = min(self._settings[-1], getattr(properties, "ReceiveMaximum", 65535))
         self.session_present = bool(flags.session_present)
 
     def _disconnected(self, _c: Any, _u: Any, _flags: Any, reason: ReasonCode, _p: Any) -> None:
@@ -258,11 +261,19 @@ class Link:
                 if what != "CONNACK":
                     raise ProtocolError(f"the connection to {self.options.address} was lost: {self.lost}", 0x88)
 
-    def subscribe(self, topic_filter: str, qos: int, *, retain_handling: int = 0, as_published: bool = False) -> None:
+    def subscribe(
+        self,
+        topic_filter: str,
+        qos: int,
+        *,
+        retain_handling: int = 0,
+        as_published: bool = False,
+        properties: Properties | None = None,
+    ) -> None:
         self._granted = None
         if self.version == paho.MQTTv5:
             options = SubscribeOptions(qos=qos, retainAsPublished=as_published, retainHandling=retain_handling)
-            self.client.subscribe(topic_filter, options=options)
+            self.client.subscribe(topic_filter, options=options, properties=properties)
         else:
             self.client.subscribe(topic_filter, qos)
         self.wait(lambda: self._granted is not None, self.options.timeout, "SUBACK")

@@ -194,7 +194,7 @@ class _Outgoing:
             return
         if qos:
             self.waiting[info.mid] = row
-        while len(self.waiting) >= self.plan.window:
+        while len(self.waiting) >= self.link.window:
             self.link.turn(1.0)
             self._settle()
 
