@@ -119,3 +119,29 @@ def test_squeezing_a_large_node_moves_no_cursor() -> None:
     assert {one.topic for one in rest} == {f"a/{number}".encode() for number in range(901, 1000, 2)}
     assert len(met) == 400
     assert all(one is not None and one.offset <= version for one in met)
+
+
+def test_squeezing_the_list_of_everything_moves_no_cursor() -> None:
+    twin = Twin()
+    for number in range(12_000):
+        twin.change(True, f"t{number % 7}/{number}")
+    cursors = [twin.index.cursor(b"#", twin.offset) for _ in range(3)]
+    met: list[list[bytes]] = [[], [], []]
+    for place, count in enumerate((0, 5000, 11_999)):
+        while len(met[place]) < count:
+            one = cursors[place].next(10)
+            assert one is not None
+            met[place].append(one.topic)
+    for number in range(12_000):
+        if number % 10:
+            twin.change(False, f"t{number % 7}/{number}")
+    assert len(twin.index.order) < 12_000, "nothing was squeezed"
+    left = {f"t{number % 7}/{number}".encode() for number in range(0, 12_000, 10)}
+    for place, cursor in enumerate(cursors):
+        rest: list[bytes] = []
+        while not cursor.ended:
+            one = cursor.next(10)
+            if one is not None:
+                rest.append(one.topic)
+        assert len(rest) == len(set(rest))
+        assert set(rest) == left - set(met[place])

@@ -5,6 +5,10 @@ million devices with one topic each cost one tree edge each. Every node keeps it
 dictionary: a slot is a place that a cursor can point at. New entries are appended, removed ones leave a hole, and holes
 are squeezed out under the feet of the cursors that are told about it.
 
+Beside the tree there is a list of all messages in the order in which their topics came. Whoever wants everything walks
+that: messages that were set one after another lie one after another in memory, and a walk over a million of them is
+made of little else than waiting for memory.
+
 Topics that start with `$` live under a root of their own, which wildcards in the first level never reach
 [MQTT-4.7.2-1].
 """
@@ -16,6 +20,7 @@ from holdfast.broker.ports import TopicCursor, TopicIndex
 from holdfast.broker.topics import matches
 
 SQUEEZE_HOLES: Final = 64
+SQUEEZE_ORDER: Final = 4096
 
 
 @final
@@ -57,7 +62,10 @@ class Index(TopicIndex):
     def __init__(self) -> None:
         self.root = Node()
         self.dollar = Node()
+        self.order: list[Message | None] = []
+        self.holes = 0
         self.cursors: list[Cursor] = []
+        self.list_cursors: list[ListCursor] = []
 
     def root_of(self, level: bytes) -> Node:
         return self.dollar if level.startswith(b"$") else self.root
@@ -76,6 +84,19 @@ class Index(TopicIndex):
         return node.value
 
     def put(self, message: Message, levels: list[bytes]) -> Message | None:
+        old = self.plant(message, levels)
+        if levels[0].startswith(b"$"):
+            return old
+        if old is not None:
+            message.place = old.place
+            self.order[old.place] = message
+        else:
+            message.place = len(self.order)
+            self.order.append(message)
+        return old
+
+    def plant(self, message: Message, levels: list[bytes]) -> Message | None:
+        """Put a message into the tree; returns the one that was there."""
         node = self.root_of(levels[0])
         depth = 0
         count = len(levels)
@@ -103,6 +124,34 @@ class Index(TopicIndex):
                 return old
 
     def remove(self, topic: bytes, offset: int) -> Message | None:
+        old = self.uproot(topic)
+        if old is not None and not topic.startswith(b"$"):
+            self.order[old.place] = None
+            self.holes += 1
+            if self.holes > SQUEEZE_ORDER and self.holes * 2 > len(self.order):
+                self.squeeze_order()
+        return old
+
+    def squeeze_order(self) -> None:
+        order: list[Message | None] = []
+        moved = sorted(self.list_cursors, key=list_position)
+        next_cursor = 0
+        for i in range(len(self.order)):
+            while next_cursor < len(moved) and moved[next_cursor].position <= i:
+                moved[next_cursor].position = len(order)
+                next_cursor += 1
+            message = self.order[i]
+            if message is not None:
+                message.place = len(order)
+                order.append(message)
+        while next_cursor < len(moved):
+            moved[next_cursor].position = len(order)
+            next_cursor += 1
+        self.order = order
+        self.holes = 0
+
+    def uproot(self, topic: bytes) -> Message | None:
+        """Take a topic out of the tree; returns its message."""
         levels = topic.split(b"/")
         node = self.root_of(levels[0])
         path: list[Node] = []
@@ -157,6 +206,10 @@ class Index(TopicIndex):
         node.children = dict(node.children)
 
     def cursor(self, topic_filter: bytes, version: int) -> TopicCursor:
+        if topic_filter == b"#" or topic_filter == b"+/#":
+            list_cursor = ListCursor(self)
+            self.list_cursors.append(list_cursor)
+            return list_cursor
         cursor = Cursor(self, topic_filter.split(b"/"))
         self.cursors.append(cursor)
         return cursor
@@ -168,10 +221,47 @@ class Index(TopicIndex):
         return cursor
 
     def release(self, cursor: TopicCursor) -> None:
+        for i in range(len(self.list_cursors)):
+            if self.list_cursors[i] is cursor:
+                del self.list_cursors[i]
+                return
         for i in range(len(self.cursors)):
             if self.cursors[i] is cursor:
                 del self.cursors[i]
                 return
+
+
+@final
+class ListCursor(TopicCursor):
+    """The walk over everything but `$` topics."""
+
+    def __init__(self, index: Index) -> None:
+        super().__init__()
+        self.index = index
+        self.position = 0
+
+    def next(self, visits: int) -> Message | None:
+        order = self.index.order
+        position = self.position
+        end = min(len(order), position + visits)
+        while position < end:
+            message = order[position]
+            position += 1
+            if message is not None:
+                self.position = position
+                return message
+        self.position = position
+        if position >= len(order):
+            self.ended = True
+        return None
+
+    def passed(self, topic_levels: list[bytes]) -> bool:
+        message = self.index.get(b"/".join(topic_levels))
+        return message is None or message.place < self.position
+
+
+def list_position(cursor: ListCursor) -> int:
+    return cursor.position
 
 
 @final

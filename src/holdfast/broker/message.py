@@ -60,6 +60,7 @@ class Message(Entry):
         interval_given: bool,
     ) -> None:
         self.slot = 0
+        self.place = 0  # in the index's list of all messages
         self.topic_field: Final = topic_field
         self.payload: Final = payload
         self.properties: Final = properties
