@@ -154,11 +154,11 @@ class Broker:
 
     def read_on(self, connection: Connection) -> None:
         """Look at what came while the client was being made out."""
+        connection.needed = 0
         if connection.partial_size > 0:
             data = b"".join(connection.partial)
             connection.partial.clear()
             connection.partial_size = 0
-            connection.needed = 0
             self.receive(connection, data, self.now_ms)
 
     def tick(self, now_ms: int) -> None:
