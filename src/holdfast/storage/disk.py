@@ -1,6 +1,7 @@
 """The broker's disk while it runs: journal, followers and the folder they share, started and stopped together."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -46,12 +47,17 @@ class DiskStorage:
             log.warning("recovery", extra={"found": loss})
         broker = self.broker
         broker.now_ms = now_ms
-        count = restore_retained(broker, recovered.store, now_ms) if in_memory else self.use_disk(recovered)
-        sessions = restore_sessions(broker, recovered.store, now_ms)
+        gc.disable()  # what is loaded stays: looking for garbage in it again and again only takes time
+        try:
+            count = restore_retained(broker, recovered.store, now_ms) if in_memory else self.use_disk(recovered)
+            sessions = restore_sessions(broker, recovered.store, now_ms)
+        finally:
+            gc.enable()
         damaged = recovered.store.retained.damaged + recovered.store.sessions.damaged
         if damaged:
             found = f"{damaged} values of the state fail their checksum and are left out; see holdfast doctor"
             log.warning("recovery", extra={"found": found})
+        recovered.store.environment.trim()
         broker.offset = recovered.journal.next_offset - 1
         broker.retained.tombstones.known_since = broker.offset
         details = {"retained": count, "sessions": sessions, "replayed": recovered.replayed, "offset": broker.offset}
