@@ -43,7 +43,8 @@ from holdfast.protocol.wire import BYTE, Reader
 if TYPE_CHECKING:
     from holdfast.broker.core import Broker
 
-PUBACK: Final = b"\x40\x02"
+# Every plain PUBACK there is: the packet that a publisher at QoS 1 is sent most.
+PUBACKS: Final[list[bytes]] = [b"\x40\x02" + packet_id for packet_id in U16]
 PUBREC: Final = b"\x50\x02"
 PUBCOMP: Final = b"\x70\x02"
 PUBACK_WITH_REASON: Final = b"\x40\x03"
@@ -260,7 +261,7 @@ def accept_logged(
 def acknowledge(broker: "Broker", connection: Connection, qos: int, packet_id: int, reason: int) -> None:
     """PUBACK or PUBREC. 3.1.1 has no reasons: what was refused is acknowledged all the same [3.1.1: MQTT-3.3.5-2]."""
     if reason == SUCCESS or not connection.is_v5:
-        write(connection, (PUBACK if qos == 1 else PUBREC) + U16[packet_id])
+        write(connection, PUBACKS[packet_id] if qos == 1 else PUBREC + U16[packet_id])
     elif reason < 0x80 or not connection.reports_problems:
         write(connection, (PUBACK_WITH_REASON if qos == 1 else PUBREC_WITH_REASON) + U16[packet_id] + BYTE[reason])
     else:
