@@ -1,0 +1,150 @@
+"""What a broker gives away without being asked: by its timing, its diagnostics, its files and its answers to liars."""
+
+import os
+import socket
+import stat
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import wire
+from broker_process import BrokerProcess
+from guarded import Guarded
+from holdfast.identity.passwords import PasswordFile, hash_argon2id, hash_pbkdf2, hash_scram
+from wire import ConnAck
+
+SECRET = "correct-horse-battery-staple"
+
+
+@pytest.mark.parametrize("kind", ["argon2id", "pbkdf2", "scram"])
+def test_the_time_of_a_login_does_not_tell_whether_a_name_exists(tmp_path: Path, kind: str) -> None:
+    """Processor time, so that other work on this machine does not count; medians of turns taken in alternation."""
+    made = {
+        "argon2id": hash_argon2id(b"right"),
+        "pbkdf2": hash_pbkdf2(b"right", b"twelve bytes", 20_000),
+        "scram": hash_scram(b"right", 20_000),
+    }
+    (tmp_path / "users").write_text(f"known:{made[kind]}\n")
+    users = PasswordFile(tmp_path / "users")
+    times: dict[str, list[float]] = {"known": [], "unknown": []}
+    for _ in range(15):
+        for name, taken in times.items():
+            started = time.process_time()
+            assert not users.check(name, b"guess")
+            taken.append(time.process_time() - started)
+    known, unknown = (statistics.median(times[name]) for name in ("known", "unknown"))
+    assert 0.5 < unknown / known < 2, times
+
+
+def test_a_missing_password_takes_as_long_as_a_wrong_one(tmp_path: Path) -> None:
+    (tmp_path / "users").write_text(f"known:{hash_pbkdf2(b'right', b'twelve bytes', 20_000)}\n")
+    users = PasswordFile(tmp_path / "users")
+    taken = []
+    for password in (b"guess", None) * 10:
+        started = time.process_time()
+        users.check("known", password)
+        taken.append(time.process_time() - started)
+    assert 0.5 < statistics.median(taken[1::2]) / statistics.median(taken[::2]) < 2
+
+
+def test_a_wrong_name_and_a_wrong_password_get_the_same_answer(guarded: Callable[..., Guarded]) -> None:
+    site = guarded()
+    answers = set()
+    for user, password in (("owner", b"wrong"), ("nobody", b"wrong"), ("nobody", b"owner's"), ("owner", None)):
+        client = site.open()
+        client.send(wire.connect("x", version=5, username=user, password=password))
+        answer = client.expect(ConnAck)
+        assert answer.code == 0x86
+        answers.add(answer.raw)
+    assert len(answers) == 1
+
+
+def test_no_password_comes_out_in_diagnostics_or_files(guarded: Callable[..., Guarded]) -> None:
+    site = guarded(None, '[log]\nlevel = "debug"\n')
+    for user, password in (("owner", SECRET), (SECRET, "x")):
+        client = site.open()
+        client.send(wire.connect("c", version=5, username=user, password=password.encode()))
+        assert client.expect(ConnAck).code == 0x86
+    client = site.enter("owner", "keeper", clean=False)
+    client.publish("t", b"1", qos=1, retain=True)
+    client.send(wire.frame(0x10, b"\x00" + SECRET.encode()))
+    client.drain_until_closed()
+    site.stop()
+    assert SECRET not in site.broker.output
+    assert "owner's" not in site.broker.output
+    for folder, _, names in os.walk(site.folder / "data"):
+        for name in names:
+            content = Path(folder, name).read_bytes()
+            assert SECRET.encode() not in content
+            assert b"owner's" not in content
+
+
+def test_a_hash_that_is_a_password_by_mistake_is_not_shown(tmp_path: Path) -> None:
+    from holdfast.config import load
+    from holdfast.entry import login_methods
+    from holdfast.errors import ConfigError
+
+    (tmp_path / "users").write_text(f"alice:{SECRET}\n")
+    loaded = load(assignments=[f"auth.password_file={tmp_path / 'users'}"], environ={})
+    with pytest.raises(ConfigError) as caught:
+        login_methods(loaded.settings)
+    assert SECRET not in str(caught.value)
+
+
+def test_what_the_broker_writes_is_for_its_own_user_alone(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    data = tmp_path / "fresh" / "data"
+    broker = start_broker(args=["--data", str(data)])
+    client = broker.client(5)
+    client.connect("c", clean=False, properties=[(wire.P.SESSION_EXPIRY, 60)])
+    client.subscribe("#", qos=1)
+    client.publish("t", b"private", qos=1, retain=True)
+    time.sleep(1.5)  # long enough for the state and the history to follow
+    broker.stop()
+    seen = 0
+    for folder, folders, names in os.walk(data):
+        for name in [*folders, *names]:
+            mode = stat.S_IMODE(Path(folder, name).lstat().st_mode)
+            assert mode & 0o077 == 0, f"{Path(folder, name)} has mode {mode:o}"
+            seen += 1
+    assert seen > 5
+    assert stat.S_IMODE(data.stat().st_mode) & 0o077 == 0
+
+
+def test_a_liar_about_its_address_gets_no_more_out_of_udp_than_it_puts_in(
+    start_broker: Callable[..., BrokerProcess],
+) -> None:
+    """Whoever writes somebody else's address on datagrams must not be able to use the broker as a loudspeaker."""
+    broker = start_broker(listen=["udp://127.0.0.1:0", "tcp://127.0.0.1:0"], history__enable=False)
+    filler = broker.client(5)
+    filler.connect("f")
+    for number in range(50):
+        filler.publish(f"big/{number}", bytes(1000), qos=1, retain=True)
+    questions = {
+        "SEARCHGW": b"\x03\x01\x00",
+        "PINGREQ": b"\x02\x16",
+        "PUBLISH": b"\x09\x0c\x00\x00\x01\x00\x01hi",
+        "SUBSCRIBE": b"\x0a\x12\x00\x00\x01big/+",
+        "DISCONNECT": b"\x02\x18",
+        "REGISTER": b"\x07\x0a\x00\x00\x00\x01a",
+        "garbage": bytes(range(64)),
+    }
+    for name, datagram in questions.items():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind(("127.0.0.1", 0))
+            sock.settimeout(0.3)
+            sent = 0
+            for _ in range(100):
+                sock.sendto(datagram, ("127.0.0.1", broker.ports["udp"]))
+                sent += len(datagram)
+            received = 0
+            try:
+                while True:
+                    received += len(sock.recv(65535))
+            except TimeoutError:
+                pass
+        assert received <= sent, f"{name}: {sent} bytes in, {received} bytes out"
