@@ -73,6 +73,7 @@ class BrokerCollector(Collector):
         yield counter("holdfast_bytes_sent", "Bytes sent to clients.", counters.bytes_sent)
         yield counter("holdfast_payload_bytes_received", "Payload bytes received.", counters.payload_received)
         yield counter("holdfast_payload_bytes_sent", "Payload bytes sent.", counters.payload_sent)
+        yield counter("holdfast_datagrams_dropped", "Datagrams of MQTT-SN dropped.", counters.datagrams_dropped)
         yield counter("holdfast_wills_published", "Wills published.", counters.wills_published)
         yield counter("holdfast_publishes_refused", "Publishes refused for rights or disk.", counters.publishes_refused)
         dropped = CounterMetricFamily("holdfast_messages_dropped", "Deliveries dropped.", labels=["reason"])
@@ -140,7 +141,7 @@ class BrokerCollector(Collector):
 
 def by_protocol(name: str, text: str, values: list[int]) -> Metric:
     family = CounterMetricFamily(name, f"{text[:-1]}, by protocol version.", labels=["protocol"])
-    for version, protocol in ((3, "3.1"), (4, "3.1.1"), (5, "5.0")):
+    for version, protocol in ((3, "3.1"), (4, "3.1.1"), (5, "5.0"), (1, "SN1.2"), (2, "SN2.0")):
         family.add_metric([protocol], values[version])
     return family
 

@@ -13,10 +13,11 @@ class Counters:
         self.payload_received = 0
         self.payload_sent = 0
         self.packets_received = 0
-        self.received_by_version = [0] * 8  # publishes, by protocol version (3, 4, 5)
+        self.received_by_version = [0] * 8  # publishes, by protocol version (3, 4, 5; 1 and 2 for MQTT-SN)
         self.sent_by_version = [0] * 8
         self.bytes_received_by_version = [0] * 8
         self.bytes_sent_by_version = [0] * 8
+        self.datagrams_dropped = 0  # that were no packet, came from strangers too often, or asked for more than allowed
         self.connections_opened = 0
         self.connects_refused = 0
         self.connected_now = 0

@@ -31,11 +31,12 @@ from holdfast.broker.session_records import (
 )
 from holdfast.broker.subscription import Subscription
 from holdfast.broker.topics import matches
-from holdfast.protocol.mqtt.packets import V5
+from holdfast.protocol.mqtt.packets import SN2, SN12, V5, V31, V311
 
 if TYPE_CHECKING:
     from holdfast.broker.core import Broker
 
+VERSIONS: Final = {"3.1": V31, "5.0": V5, "SN1.2": SN12, "SN2.0": SN2}
 # How much may wait for the disk before publishers are read from more slowly.
 CROWDED_BYTES: Final = 64 * 1024 * 1024
 
@@ -189,7 +190,7 @@ class Log:
 
     def on_detached(self, broker: "Broker", session: Session) -> None:
         if session.record_id:
-            version = V5 if session.protocol == "5.0" else 4
+            version = VERSIONS.get(session.protocol, V311)
             self.add(encode_session(broker.next_offset(), self.session_record(session, version, broker.now_ms)))
 
     def session_record(self, session: Session, version: int, disconnected_at_ms: int) -> SessionRecord:

@@ -7,13 +7,13 @@ from holdfast.broker.session_records import RELEASING, SubscriptionRecord, WillR
 from holdfast.broker.subscription import Subscription
 from holdfast.broker.timers import SESSION_EXPIRY, WILL, Timer
 from holdfast.broker.topics import SHARE, split_share
-from holdfast.protocol.mqtt.packets import V5, V31, Will
+from holdfast.protocol.mqtt.packets import SN2, SN12, V5, V31, Will
 from holdfast.protocol.mqtt.properties import Properties
 from holdfast.state.queued import QueuedValue
 from holdfast.state.sessions import StoredSession
 from holdfast.state.store import StateStore
 
-PROTOCOLS = {V31: "3.1", V5: "5.0"}
+PROTOCOLS = {V31: "3.1", V5: "5.0", SN12: "SN1.2", SN2: "SN2.0"}
 
 
 def restore_retained(broker: Broker, store: StateStore, now_ms: int) -> int:

@@ -75,7 +75,6 @@ class Gateway:
         self.strangers: Final = Limiter(settings.stranger_rate_per_host, settings.stranger_rate)
         self.open_publishes: Final = Limiter(0, int(settings.open_rate))
         self.begun: list[Snapshot] = []  # lent to the SUBSCRIBE at hand
-        self.dropped = 0  # datagrams that were nothing, or too many
 
     def receive(self, data: bytes, address: object, host: str, now_ms: int) -> None:
         """One datagram. `address` is whatever the transport answers to; `host` is what addresses are counted by."""
@@ -87,7 +86,7 @@ class Gateway:
     def route(self, data: bytes, key: object, address: object, host: str, envelope: Envelope | None) -> None:
         head = head_size(data)
         if head == 0:
-            self.dropped += 1
+            self.broker.counters.datagrams_dropped += 1
             return
         kind = data[head]
         if kind >= FORWARDER_2:
@@ -110,6 +109,7 @@ class Gateway:
         self.deliver(link, data)
 
     def deliver(self, link: Link, data: bytes) -> None:
+        self.broker.counters.bytes_received_by_version[link.version] += len(data)
         try:
             link.receive(data)
         except ProtocolError as error:
@@ -128,7 +128,7 @@ class Gateway:
                 self.route(data[size:], (address, 1, wrapper.info), address, host, wrapper)
             return
         if size != len(data):
-            self.dropped += 1
+            self.broker.counters.datagrams_dropped += 1
             return
         if kind == FORWARDER_2:
             start = head + 2
@@ -147,17 +147,17 @@ class Gateway:
     ) -> None:
         """A Connection Encapsulation: the client says who it is, so that its address may have changed."""
         if at + 2 > len(data):
-            self.dropped += 1
+            self.broker.counters.datagrams_dropped += 1
             return
         start = at + 2 + (data[at] << 8 | data[at + 1])
         if start + 2 > len(data):
-            self.dropped += 1
+            self.broker.counters.datagrams_dropped += 1
             return
         inner = data[start:]
         try:
             client_id = decode_text(data[at + 2 : start])
         except ProtocolError:
-            self.dropped += 1
+            self.broker.counters.datagrams_dropped += 1
             return
         session = self.broker.sessions.get(client_id)
         connection = session.connection if session is not None else None
@@ -195,7 +195,7 @@ class Gateway:
         try:
             packet = v12.decode(data)
         except ProtocolError:
-            self.dropped += 1
+            self.broker.counters.datagrams_dropped += 1
             return
         assert isinstance(packet, Connect)
         if packet.version != v12.PROTOCOL_ID:  # [SN12-02]
@@ -245,10 +245,10 @@ class Gateway:
         settings = self.settings
         if key not in self.links:
             if 0 < settings.max_clients <= len(self.links) + len(self.pending):
-                self.dropped += 1
+                self.broker.counters.datagrams_dropped += 1
                 return False
             if 0 < settings.max_clients_per_host <= self.hosts.get(host, 0):
-                self.dropped += 1
+                self.broker.counters.datagrams_dropped += 1
                 return False
         return len(self.pending) < MAX_PENDING
 
@@ -317,7 +317,7 @@ class Gateway:
         elif found == detect.OTHER_2:
             self.tell(NO_CONNECTION, data, address, host, envelope)
         else:
-            self.dropped += 1
+            self.broker.counters.datagrams_dropped += 1
 
     def publish_from_stranger(
         self, found: int, data: bytes, address: object, host: str, envelope: Envelope | None
@@ -336,12 +336,12 @@ class Gateway:
             if isinstance(pubwos, PublishWithoutSession):
                 self.publish_without_session(pubwos, host)
         except ProtocolError:
-            self.dropped += 1
+            self.broker.counters.datagrams_dropped += 1
 
     def publish_without_connection(self, packet: Publish, host: str) -> None:
         """[SN12-10] QoS -1, for predefined and short topics."""
         if packet.topic_type == NORMAL:
-            self.dropped += 1
+            self.broker.counters.datagrams_dropped += 1
             return
         if packet.topic_type == PREDEFINED:
             field = self.predefined.by_id.get(packet.topic_id, b"")
@@ -360,7 +360,7 @@ class Gateway:
     def publish_openly(self, field: bytes, payload: bytes, retain: bool, host: str, is_v2: bool) -> None:
         broker = self.broker
         if not field or not self.open_filters or not self.open_publishes.allow(host, broker.now_ms):
-            self.dropped += 1
+            self.broker.counters.datagrams_dropped += 1
             return
         publisher = WITHOUT_2 if is_v2 else WITHOUT_12
         if not publish_openly(
@@ -375,7 +375,7 @@ class Gateway:
         try:
             packet = v12.decode(data)
         except ProtocolError:
-            self.dropped += 1
+            self.broker.counters.datagrams_dropped += 1
             return
         if isinstance(packet, PingRequest) and packet.client_id:
             if self.wake_sleeper(packet.client_id, key, address, host, envelope):
@@ -412,13 +412,13 @@ class Gateway:
         if len(packet) <= len(request):
             self.answer(packet, address, host, envelope)
         else:
-            self.dropped += 1
+            self.broker.counters.datagrams_dropped += 1
 
     def answer(self, packet: bytes, address: object, host: str, envelope: Envelope | None) -> None:
         if self.strangers.allow(host, self.broker.now_ms):
             self.world.send(packet, address, envelope)
         else:
-            self.dropped += 1
+            self.broker.counters.datagrams_dropped += 1
 
     def advertisements(self, interval_s: int) -> list[bytes]:
         """ADVERTISE in both versions, for whoever listens [SN12-18]."""

@@ -92,6 +92,7 @@ class Link(Carrier):
     """
 
     protocol = ""
+    version = 0  # as the counters and the log know it
 
     def __init__(
         self,
@@ -109,6 +110,7 @@ class Link(Carrier):
         self.envelope = envelope
         self.peer: Final = peer
         self.connection = connection
+        connection.version = self.version
         self.session: Session | None = None
         self.client_id = ""
         self.first_id = 1  # of a table of topic ids, should there be none yet

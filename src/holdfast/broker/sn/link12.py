@@ -26,7 +26,7 @@ from holdfast.broker.subscribing import FIRST_QUANTUM, subscribe, unsubscribe
 from holdfast.broker.topics import SHARE, check_topic
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.connection import AUTHENTICATING
-from holdfast.protocol.mqtt.packets import V311, SubscriptionRequest
+from holdfast.protocol.mqtt.packets import SN12, V311, SubscriptionRequest
 from holdfast.protocol.mqtt.packets import Connect as MqttConnect
 from holdfast.protocol.mqtt.packets import Will as MqttWill
 from holdfast.protocol.mqtt.reasons import (
@@ -90,6 +90,7 @@ def return_code(reason: int) -> int:
 @final
 class Link12(Link):
     protocol = "SN1.2"
+    version = SN12
 
     def begin(self, packet: Connect, data: bytes) -> None:
         self.connect = packet

@@ -27,7 +27,7 @@ from holdfast.broker.subscribing import FIRST_QUANTUM, subscribe, unsubscribe
 from holdfast.broker.topics import SHARE, check_topic
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.connection import AUTHENTICATING
-from holdfast.protocol.mqtt.packets import V5, SubscriptionRequest
+from holdfast.protocol.mqtt.packets import SN2, V5, SubscriptionRequest
 from holdfast.protocol.mqtt.packets import Connect as MqttConnect
 from holdfast.protocol.mqtt.packets import Will as MqttWill
 from holdfast.protocol.mqtt.reasons import (
@@ -99,6 +99,7 @@ def publish_reason(reason: int) -> int:
 @final
 class Link2(Link):
     protocol = "SN2.0"
+    version = SN2
 
     def begin(self, packet: Connect, data: bytes) -> None:
         self.connect = packet

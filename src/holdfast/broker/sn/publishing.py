@@ -32,6 +32,7 @@ def take_publish(
     if qos > broker.settings.max_qos:
         raise ProtocolError(f"QoS is {qos}, expected no more than {broker.settings.max_qos}", QOS_NOT_SUPPORTED)
     broker.counters.messages_received[qos] += 1
+    broker.counters.received_by_version[connection.version] += 1
     broker.counters.payload_received += len(payload)
     if qos == 2 and packet_id in session.unreleased:  # [SN2: 4.3.4-11]
         return SUCCESS

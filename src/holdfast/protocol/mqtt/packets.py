@@ -27,6 +27,9 @@ AUTH: Final = 15
 V31: Final = 3
 V311: Final = 4
 V5: Final = 5
+# What the broker calls the versions of MQTT-SN wherever it keeps a version's number: no MQTT has these.
+SN12: Final = 1
+SN2: Final = 2
 
 
 class Packet:
