@@ -1,0 +1,482 @@
+"""`holdfast pipeline`: history folded by Spark into tables, answers, an audit and a report."""
+
+import json
+import signal
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from holdfast.cli.options import Config
+from holdfast.cli.pipeline_progress import shown, spark_work
+from holdfast.cli.pipeline_setup import (
+    DEFAULT_MASTER,
+    DEFAULT_MEMORY,
+    AsJson,
+    Data,
+    Filter,
+    History,
+    Master,
+    Memory,
+    Tables,
+    Verbose,
+    parse_at,
+    places,
+    session,
+)
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.spark.jobs.run import Step
+    from holdfast.spark.mqtt.link import LinkOptions
+
+app = typer.Typer(
+    help="Fold history with Spark: keep tables, ask for the past, prove, restore, report.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME|OFFSET", help="A moment (ISO 8601, UTC unless it says otherwise) or an offset."),
+]
+User = Annotated[str | None, typer.Option("--user", help="User name at the broker.")]
+Password = Annotated[str | None, typer.Option("--password", envvar="HOLDFAST_PASSWORD", help="Password at the broker.")]
+
+
+@app.command()
+def run(
+    once: Annotated[bool, typer.Option("--once", help="Stop when the tables have what history has now.")] = False,
+    trigger: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks at history.")] = 1.0,
+    statistics: Annotated[float, typer.Option(min=1, help="Seconds between two updates of the statistics.")] = 10.0,
+    max_offsets: Annotated[int, typer.Option(min=1, help="Rows of history in one batch at most.")] = 5_000_000,
+    devices: Annotated[
+        str | None, typer.Option(help="Topic template of a device, such as `site/{site}/line/{line}/{device}/#`.")
+    ] = None,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on where retention has passed rows that were not read yet.")
+    ] = False,
+    history: History = None,
+    tables: Tables = None,
+    data: Data = None,
+    config: Config = None,
+    master: Master = DEFAULT_MASTER,
+    memory: Memory = DEFAULT_MEMORY,
+    verbose: Verbose = False,
+) -> None:
+    """
+    Keep the tables current from history, each row exactly once.
+
+    Makes and updates `retained`, `retained_intervals`, `topic_stats`, `device_stats`, `traffic` and `hygiene`. It may
+    be stopped or killed at any moment and goes on where it was.
+
+    Examples:
+
+        holdfast pipeline run
+
+        holdfast pipeline run --once --history /var/lib/holdfast/history --tables /srv/tables
+
+        holdfast pipeline run --master spark://cluster:7077 --devices 'plant/{plant}/{device}/#'
+    """
+    from holdfast.spark.jobs.run import Runner
+    from holdfast.spark.keeper import DEFAULT_TEMPLATE, FOLLOWING, Keeper
+
+    where = places(history, tables, data, config)
+    template = devices or where.devices or DEFAULT_TEMPLATE
+    with session(master, memory, verbose) as spark:
+        keeper = Keeper(spark, where.history, where.tables, template=template, accept_loss=accept_loss)
+        try:
+            behind = sum(max(0, keeper.history.end - keeper.tables[name].applied) for name in FOLLOWING)
+            if once:
+                with shown("tables", behind) as meter:
+                    moved: list[int] = []
+
+                    def note(step: "Step") -> None:
+                        moved.append(step.offsets)
+                        meter.set(sum(moved))
+                        _say(step)
+
+                    runner = Runner(keeper, max_offsets=max_offsets, report=note)
+                    _stop_on_signals(runner)
+                    runner.once()
+                print(f"tables in {where.tables} have come to offset {keeper.history.end - 1:,}")
+            else:
+                print(f"keeping tables in {where.tables} from {keeper.history.location}; Ctrl-C stops", flush=True)
+                runner = Runner(
+                    keeper, max_offsets=max_offsets, trigger_s=trigger, statistics_s=statistics, report=_say
+                )
+                _stop_on_signals(runner)
+                runner.forever()
+                print("stopped")
+        finally:
+            keeper.close()
+
+
+def _stop_on_signals(runner: Any) -> None:
+    """Finish the batch in hand, then stop; a second Ctrl-C is for the impatient."""
+
+    def stop(number: int, _frame: object) -> None:
+        runner.stop()
+        signal.signal(number, signal.SIG_DFL)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+def _say(step: "Step") -> None:
+    rate = step.offsets / step.seconds if step.seconds else 0
+    done = f"{step.offsets:,} rows in {step.seconds:.1f} s ({rate:,.0f}/s)"
+    print(f"{step.table}: {done}, {step.end - step.applied:,} behind", flush=True)
+
+
+@app.command()
+def retained(
+    at: At = None,
+    filter: Filter = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write to this file instead: .jsonl, or .parquet (a folder).")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Rows to print at most.")] = 50,
+    replay: Annotated[bool, typer.Option("--replay", help="Replay history even where intervals could answer.")] = False,
+    as_json: AsJson = False,
+    history: History = None,
+    tables: Tables = None,
+    data: Data = None,
+    config: Config = None,
+    master: Master = DEFAULT_MASTER,
+    memory: Memory = DEFAULT_MEMORY,
+    verbose: Verbose = False,
+) -> None:
+    """
+    Print or write the retained set as it was at a moment or after an offset.
+
+    Answers from the table `retained_intervals` where it reaches, by replay of history otherwise: the same answer.
+
+    Examples:
+
+        holdfast pipeline retained --at 2026-03-01T12:00:00Z --filter 'site/+/line/3/#'
+
+        holdfast pipeline retained --at 1200345 --out set.jsonl
+    """
+    from holdfast.spark.jobs.output import write_jsonl, write_parquet
+    from holdfast.spark.jobs.past import retained_at
+    from holdfast.spark.ranges import History as HistoryTable
+
+    where = places(history, tables, data, config)
+    if out is not None and out.suffix not in (".jsonl", ".parquet"):
+        raise UsageError(f"expected --out to end in .jsonl or .parquet, got {str(out)!r}")
+    with session(master, memory, verbose) as spark:
+        table = HistoryTable(where.history)
+        past = retained_at(spark, table, where.tables, parse_at(at), filter, replay=replay)
+        with spark_work(spark, f"retained set by {past.how}", table.rows):
+            rows = past.rows.orderBy("topic")
+            if out is not None:
+                number = write_jsonl(rows, out) if out.suffix == ".jsonl" else write_parquet(rows, out)
+                print(f"{number:,} retained messages written to {out}")
+                return
+            found = [row.asDict(recursive=True) for row in rows.limit(limit + 1).collect()]
+            total = len(found) if len(found) <= limit else rows.count()
+    _print_retained(found[:limit], total, as_json)
+
+
+def _print_retained(rows: list[dict[str, Any]], total: int, as_json: bool) -> None:
+    from holdfast.spark.jobs.output import plain
+
+    if as_json:
+        for row in rows:
+            print(json.dumps(plain(row), ensure_ascii=False))
+        return
+    table = RichTable("topic", "payload", "qos", "set at (UTC)", "expires", "by", box=None, pad_edge=False)
+    for row in rows:
+        shown_row = plain(row)
+        table.add_row(
+            _safe(row["topic"]),
+            _safe(_brief(shown_row["payload"])),
+            str(row["qos"]),
+            (shown_row["timestamp"] or "")[:19].replace("T", " "),
+            (shown_row["expires_at"] or "")[:19].replace("T", " "),
+            _safe(row["client_id"] or ""),
+        )
+    Console().print(table)
+    more = f"; {total - len(rows):,} more with --limit or --out" if total > len(rows) else ""
+    print(f"{total:,} retained messages{more}")
+
+
+def _brief(text: str, width: int = 60) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _safe(text: str) -> str:
+    """Topics and payloads are data: no markup, no control characters of the terminal."""
+    clean = "".join(character if character.isprintable() else "·" for character in text)
+    return clean.replace("[", "\\[")
+
+
+def _link(url: str, user: str | None, password: str | None) -> "LinkOptions":
+    from holdfast.spark.mqtt.link import LINK_OPTIONS, LinkOptions
+    from holdfast.spark.options import Options
+
+    return LinkOptions(Options(_link_options(url, user, password), LINK_OPTIONS, "mqtt"))
+
+
+def _link_options(url: str, user: str | None, password: str | None) -> dict[str, str]:
+    given = {"brokerUrl": url, "username": user, "password": password}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+@app.command()
+def audit(
+    live: Annotated[
+        str | None, typer.Option("--live", metavar="URL", help="A running broker, such as tcp://127.0.0.1:1883.")
+    ] = None,
+    filter: Filter = None,
+    user: User = None,
+    password: Password = None,
+    limit: Annotated[int, typer.Option(min=1, help="Differences to print at most.")] = 50,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for history to catch up.")] = 60.0,
+    as_json: AsJson = False,
+    history: History = None,
+    tables: Tables = None,
+    data: Data = None,
+    config: Config = None,
+    master: Master = DEFAULT_MASTER,
+    memory: Memory = DEFAULT_MEMORY,
+    verbose: Verbose = False,
+) -> None:
+    """
+    Prove that Spark's fold of history and the broker's retained set are the same; exit code 0 only when they are.
+
+    With --live the running broker is read, as of one offset although it goes on changing. Without, the table `retained`
+    is compared with a fold of all of history.
+
+    Examples:
+
+        holdfast pipeline audit --live tcp://127.0.0.1:1883
+
+        holdfast pipeline audit --filter 'site/#' --live tcp://broker:1883 --user audit
+    """
+    from holdfast.spark.delta import Table
+    from holdfast.spark.jobs.audit import audit_live, audit_table
+    from holdfast.spark.ranges import History as HistoryTable
+    from holdfast.spark.tables import RETAINED_SHAPE
+
+    where = places(history, tables, data, config)
+    options = _link(live, user, password) if live is not None else None
+    with session(master, memory, verbose) as spark:
+        table = HistoryTable(where.history)
+        with spark_work(spark, "audit", table.rows):
+            if options is not None:
+                result = audit_live(spark, table, options, filter or "#", wait)
+            else:
+                kept = Table(f"{where.tables}/retained", RETAINED_SHAPE)
+                if not kept.applied:
+                    raise UsageError(
+                        f"there is no table in {where.tables} yet: `holdfast pipeline run --once` makes it"
+                    )
+                result = audit_table(spark, table, kept.frame(spark), kept.applied)
+            rows = [row.asDict() for row in result.differences.orderBy("topic").limit(limit).collect()]
+            count = len(rows) if len(rows) < limit else result.differences.count()
+    other = f"the broker at {live}" if live else "the table `retained`"
+    if as_json:
+        report = {"version": result.version, "topics": result.topics, "differences": count, "older": result.older}
+        print(json.dumps({**report, "rows": rows}, ensure_ascii=False))
+    else:
+        _print_differences(rows, count)
+        note = f", {result.older:,} older than history" if result.older else ""
+        verdict = "all the same" if count == 0 else f"{count:,} differences"
+        print(f"{result.topics:,} topics as of offset {result.version:,}: history and {other}: {verdict}{note}")
+    if count:
+        raise typer.Exit(1)
+
+
+def _print_differences(rows: list[dict[str, Any]], count: int) -> None:
+    if not rows:
+        return
+    table = RichTable("topic", "what", "history says", "found", box=None, pad_edge=False)
+    for row in rows:
+        cells = (row["topic"], row["problem"], _brief(row["expected"] or "-"), _brief(row["got"] or "-"))
+        table.add_row(*(_safe(cell) for cell in cells))
+    Console().print(table)
+    if count > len(rows):
+        print(f"… and {count - len(rows):,} more")
+
+
+@app.command()
+def restore(
+    at: Annotated[str, typer.Option("--at", metavar="TIME|OFFSET", help="The moment or offset to go back to.")],
+    to: Annotated[str, typer.Option("--to", metavar="URL", help="The broker to publish to, tcp://host:port.")],
+    filter: Filter = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be published, publish nothing.")] = False,
+    clear_others: Annotated[
+        bool, typer.Option("--clear-others", help="Also clear topics of the filter that were not retained then.")
+    ] = False,
+    user: User = None,
+    password: Password = None,
+    limit: Annotated[int, typer.Option(min=1, help="Topics to list in a dry run.")] = 20,
+    history: History = None,
+    tables: Tables = None,
+    data: Data = None,
+    config: Config = None,
+    master: Master = DEFAULT_MASTER,
+    memory: Memory = DEFAULT_MEMORY,
+    verbose: Verbose = False,
+) -> None:
+    """
+    Put the retained set of a past moment back, through the broker: undo a mass delete.
+
+    Only what differs from the present is published. What would have expired by now is not put back.
+
+    Examples:
+
+        holdfast pipeline restore --at 2026-03-01T12:00:00Z --filter 'site/#' --to tcp://127.0.0.1:1883 --dry-run
+
+        holdfast pipeline restore --at 1200345 --filter 'site/3/#' --to tcp://127.0.0.1:1883
+    """
+    from holdfast.spark.jobs.past import retained_at
+    from holdfast.spark.jobs.restore import plan_restore, put_back
+    from holdfast.spark.ranges import History as HistoryTable
+
+    where = places(history, tables, data, config)
+    _link(to, user, password)  # a bad address is said before any work
+    with session(master, memory, verbose) as spark:
+        table = HistoryTable(where.history)
+        with spark_work(spark, "restore", table.rows):
+            past = retained_at(spark, table, where.tables, parse_at(at), filter)
+            present = retained_at(spark, table, where.tables, None, filter)
+            plan = plan_restore(past.rows, present.rows, datetime.now(UTC), clear_others=clear_others)
+            if dry_run:
+                sample = [row.asDict() for row in plan.rows.orderBy("topic").limit(limit).collect()]
+            elif plan.sets or plan.clears:
+                put_back(plan, _link_options(to, user, password))
+    what = f"{plan.sets:,} messages and {plan.clears:,} clears, {plan.same:,} topics are as they were"
+    if dry_run:
+        for row in sample:
+            print(f"{row['action']:5} {_safe(row['topic'])}")
+        print(f"would publish {what}")
+    else:
+        print(f"published {what}")
+
+
+@app.command()
+def report(
+    out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
+    update: Annotated[bool, typer.Option(help="Bring the tables up to date first.")] = True,
+    devices: Annotated[str | None, typer.Option(help="Topic template of a device.")] = None,
+    as_json: AsJson = False,
+    history: History = None,
+    tables: Tables = None,
+    data: Data = None,
+    config: Config = None,
+    master: Master = DEFAULT_MASTER,
+    memory: Memory = DEFAULT_MEMORY,
+    verbose: Verbose = False,
+) -> None:
+    """
+    Make one HTML file with charts that works offline and needs no knowledge of MQTT.
+
+    Examples:
+
+        holdfast pipeline report --out report.html
+
+        holdfast pipeline report --no-update --json
+    """
+    from holdfast.spark.jobs.output import write_text
+    from holdfast.spark.jobs.page import build_page, describe
+    from holdfast.spark.jobs.report import collect
+    from holdfast.spark.jobs.run import Runner
+    from holdfast.spark.keeper import DEFAULT_TEMPLATE, Keeper
+
+    where = places(history, tables, data, config)
+    with session(master, memory, verbose) as spark:
+        keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices or DEFAULT_TEMPLATE)
+        try:
+            with spark_work(spark, "report", keeper.history.rows):
+                if update:
+                    Runner(keeper).once()
+                found = collect(keeper, datetime.now(UTC))
+        finally:
+            keeper.close()
+    write_text(out, build_page(found))
+    if as_json:
+        print(json.dumps(describe(found), ensure_ascii=False))
+    else:
+        print(f"{found.messages:,} messages on {found.topics:,} topics, {found.retained:,} retained: open {out}")
+
+
+@app.command()
+def stats(
+    max_retained_messages: Annotated[
+        int | None, typer.Option(min=0, help="What if this were the limit; 0: none.")
+    ] = None,
+    max_payload_size: Annotated[int | None, typer.Option(min=0, help="What if this were the limit in bytes.")] = None,
+    expiry_interval: Annotated[
+        int | None, typer.Option(min=0, help="What if messages expired after so many s.")
+    ] = None,
+    filter: Filter = None,
+    as_json: AsJson = False,
+    history: History = None,
+    data: Data = None,
+    config: Config = None,
+    master: Master = DEFAULT_MASTER,
+    memory: Memory = DEFAULT_MEMORY,
+    verbose: Verbose = False,
+) -> None:
+    """
+    Count what is in history; and how many topics would be retained, and which refused, under other limits.
+
+    Examples:
+
+        holdfast pipeline stats
+
+        holdfast pipeline stats --max-retained-messages 100000 --max-payload-size 4096 --expiry-interval 86400
+    """
+    from holdfast.spark.fold import matching
+    from holdfast.spark.jobs.numbers import summarise
+    from holdfast.spark.jobs.whatif import Limits, what_if
+    from holdfast.spark.keeper import history_frame
+    from holdfast.spark.ranges import History as HistoryTable
+
+    where = places(history, None, data, config)
+    limits = Limits(max_retained_messages or 0, max_payload_size or 0, expiry_interval or 0)
+    asked = (max_retained_messages, max_payload_size, expiry_interval) != (None, None, None)
+    now = datetime.now(UTC)
+    with session(master, memory, verbose) as spark:
+        table = HistoryTable(where.history)
+        rows = matching(history_frame(spark, table), filter)
+        with spark_work(spark, "statistics", table.rows):
+            found = summarise(rows, now)
+            if asked:
+                outcome = what_if(rows, limits, int(now.timestamp() * 1_000_000))
+                found["what_if"] = {**outcome._asdict(), "limits": limits._asdict()}
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False))
+        return
+    _print_stats(found)
+
+
+def _print_stats(found: dict[str, Any]) -> None:
+    table = RichTable(box=None, show_header=False, pad_edge=False)
+    for name in ("messages", "bytes", "topics", "publishers", "retained", "retained_bytes"):
+        table.add_row(name.replace("_", " "), f"{found[name]:,}")
+    table.add_row("from", found["first"] or "-")
+    table.add_row("to", found["last"] or "-")
+    for outcome, number in found["outcomes"].items():
+        table.add_row(f"outcome {outcome}", f"{number:,}")
+    Console().print(table)
+    what = found.get("what_if")
+    if what:
+        limits = ", ".join(f"{name}={value}" for name, value in what["limits"].items())
+        print(f"\nwith {limits}:")
+        print(f"  {what['retained']:,} topics would be retained ({what['bytes']:,} bytes), {what['peak']:,} at most")
+        for reason, number in sorted(what["refused"].items()):
+            print(f"  {number:,} publishes would be {reason.replace('_', ' by ')}")
+        for topic, number in what["topics"][:20]:
+            print(f"  {number:>8,} refused on {_safe(topic)}")
+
+
+if __name__ == "__main__":
+    sys.exit(app())

@@ -1,0 +1,100 @@
+"""What the pipeline's commands share: where things are, a Spark session, and errors as one sentence."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.options import Config
+from holdfast.errors import HoldfastError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+History = Annotated[
+    str | None,
+    typer.Option(
+        "--history",
+        metavar="PATH|URL",
+        help="The history table: its folder, or a broker's address such as http://127.0.0.1:18083 that names it. "
+        "Default: `history` in the data folder.",
+    ),
+]
+Tables = Annotated[
+    str | None,
+    typer.Option("--tables", metavar="DIR", help="Where the tables are kept. Default: `pipeline` in the data folder."),
+]
+Data = Annotated[
+    str | None, typer.Option("--data", metavar="DIR", help="Data folder, default ./data. Environment: HOLDFAST_DATA.")
+]
+Master = Annotated[
+    str,
+    typer.Option(
+        "--master",
+        envvar="HOLDFAST_SPARK_MASTER",
+        help="Where Spark runs: `local[*]` (this machine), `spark://host:7077`, `yarn`, `k8s://…`, or a Spark Connect "
+        "server as `sc://host:15002`.",
+    ),
+]
+Memory = Annotated[
+    str, typer.Option("--memory", help="Heap of the Spark driver, which in local mode does all the work.")
+]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Spark says.")]
+Filter = Annotated[str | None, typer.Option("--filter", metavar="FILTER", help="MQTT topic filter.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, for scripts.")]
+
+DEFAULT_MASTER = "local[*]"
+DEFAULT_MEMORY = "2g"
+
+
+@dataclass(frozen=True)
+class Places:
+    """The history table and the pipeline's own tables."""
+
+    history: str
+    tables: str
+    devices: str | None
+
+
+def places(history: str | None, tables: str | None, data: str | None, config: Config) -> Places:
+    """Flags first, then the configuration that the broker itself reads."""
+    from holdfast.config import load
+
+    settings = load(config, (), data).settings
+    folder = Path(settings.data)
+    section = getattr(settings, "pipeline", None)
+    return Places(
+        history or str(folder / "history"),
+        tables or str(folder / "pipeline"),
+        getattr(section, "devices", None),
+    )
+
+
+@contextmanager
+def session(master: str, memory: str, verbose: bool) -> Iterator["SparkSession"]:
+    """A Spark session for the length of a command. What goes wrong inside is said in one sentence."""
+    from holdfast.spark.session import reason, start_session
+
+    spark = start_session(master, memory=memory, verbose=verbose)
+    try:
+        yield spark
+    except HoldfastError:
+        raise
+    except Exception as error:
+        from pyspark.errors import PySparkException
+
+        if verbose or not isinstance(error, PySparkException):
+            raise
+        raise UsageError(f"{reason(error)} (run again with -v to see all that Spark has to say)") from None
+    finally:
+        spark.stop()
+
+
+def parse_at(text: str | None) -> int | datetime | None:
+    from holdfast.spark.options import parse_moment
+
+    return None if text is None or text == "now" else parse_moment(text)
