@@ -29,10 +29,12 @@ def test_the_limiter_remembers_no_more_hosts_than_it_allows_answers():
 
 def test_clients_are_bounded_per_host_and_altogether():
     world = World(max_clients=3, max_clients_per_host=2)
-    accepted = [len(world.send(f"peer{n}", CONNECT.format(0x30 + n), "one")) for n in range(3)]
-    assert accepted == [1, 1, 0]
-    accepted = [len(world.send(f"more{n}", CONNECT.format(0x40 + n), f"host{n}")) for n in range(3)]
-    assert accepted == [1, 0, 0]
+    codes = [world.send(f"peer{n}", CONNECT.format(0x30 + n), "one")[0][2] for n in range(3)]
+    assert codes == [0, 0, 1]  # accepted, accepted, congestion
+    codes = [world.send(f"more{n}", CONNECT.format(0x40 + n), f"host{n}")[0][2] for n in range(3)]
+    assert codes == [0, 1, 1]
+    two = world.send("two", "0C 01 01 00 01 02 00 3C 00 00 63 31", "elsewhere")
+    assert two == [bytes.fromhex("06 02 00 00 01 F1")]
     world.send("peer0", "02 18", "one")
     assert world.send("more1", CONNECT.format(0x41), "host1") == [bytes.fromhex("03 05 00")]
 

@@ -201,7 +201,10 @@ class Gateway:
         if packet.version != v12.PROTOCOL_ID:  # [SN12-02]
             self.tell(v12.encode(ConnAck(v12.NOT_SUPPORTED)), data, address, host, envelope)
             return
-        if self.is_repeated(link, data) or not self.may_begin(key, host):
+        if self.is_repeated(link, data):
+            return
+        if not self.may_begin(key, host):
+            self.tell(v12.encode(ConnAck(v12.CONGESTION)), data, address, host, envelope)
             return
         peer = self.world.open(address, envelope)
         connection = self.broker.open(peer, self.broker.now_ms)
@@ -220,7 +223,10 @@ class Gateway:
             self.tell(refusal_of(connect_id(data), error.reason), data, address, host, envelope)
             return
         assert isinstance(packet, Connect)
-        if self.is_repeated(link, data) or not self.may_begin(key, host):
+        if self.is_repeated(link, data):
+            return
+        if not self.may_begin(key, host):
+            self.tell(refusal_of(packet.packet_id, v2.CONGESTION), data, address, host, envelope)
             return
         peer = self.world.open(address, envelope)
         connection = self.broker.open(peer, self.broker.now_ms)
@@ -245,10 +251,8 @@ class Gateway:
         settings = self.settings
         if key not in self.links:
             if 0 < settings.max_clients <= len(self.links) + len(self.pending):
-                self.broker.counters.datagrams_dropped += 1
                 return False
             if 0 < settings.max_clients_per_host <= self.hosts.get(host, 0):
-                self.broker.counters.datagrams_dropped += 1
                 return False
         return len(self.pending) < MAX_PENDING
 
