@@ -100,8 +100,8 @@ class Past:
     def stop(self) -> None:
         self.pool.shutdown(wait=False, cancel_futures=True)
 
-    async def ask(self, question: "Callable[[HistoryReader], Answer]") -> Answer:
-        """The answer to a question, from the newest version of the table."""
+    async def ask(self, question: "Callable[[HistoryReader], Answer]", nothing: Callable[[], Answer]) -> Answer:
+        """The answer to a question, from the newest version of the table; `nothing` before there is a table."""
         folder = self.desk.history
         if folder is None:
             raise Problem(404, "there is no history here: it is off, or nothing is kept on disk")
@@ -110,6 +110,8 @@ class Past:
             from holdfast.errors import StoreError
             from holdfast.history.reader import HistoryReader
 
+            if not (folder / "_delta_log").is_dir():
+                return nothing()
             try:
                 # A reader of its own for each question: threads do not share one.
                 reader = HistoryReader(folder)
@@ -135,7 +137,9 @@ class Past:
                 "next": rows[limit - 1]["offset"] if len(rows) > limit else None,
             }
 
-        return await self.ask(question)
+        return await self.ask(
+            question, lambda: {"topic": topic, "complete_from": 0, "upto": 0, "rows": [], "next": None}
+        )
 
     async def span(self) -> dict[str, object]:
         """How far back the history reaches."""
@@ -160,7 +164,15 @@ class Past:
                 "upto": reader.last,
             }
 
-        return await self.ask(question)
+        nothing: dict[str, object] = {
+            "from_ms": None,
+            "upto_ms": None,
+            "rows": 0,
+            "bytes": 0,
+            "complete_from": 0,
+            "upto": 0,
+        }
+        return await self.ask(question, lambda: nothing)
 
     async def at(self, at_ms: int, offset: int, topic_filter: str) -> Moment:
         """The retained set as of a time, or of an offset when one is given."""
@@ -178,7 +190,7 @@ class Past:
 
         if offset:
             await self.wait_for(offset)
-        moment = await self.ask(question)
+        moment = await self.ask(question, no_moment)
         settled = at_ms < self.desk.now_ms() - 10_000 or (moment.complete and offset)
         if settled:
             self.moments[key] = moment
@@ -189,7 +201,8 @@ class Past:
     async def wait_for(self, offset: int) -> None:
         """Until the table has taken in the publish with that offset, or it takes too long."""
         deadline = time.monotonic() + WAIT_S
-        offset = min(offset, self.desk.broker.offset)
+        # Offsets beyond the last record belong to nothing that the table could have: $SYS is not in it.
+        offset = min(offset, self.desk.journal.durable if self.desk.journal is not None else 0)
         while self.desk.reached.get("history", 0) < offset and time.monotonic() < deadline:
             await asyncio.sleep(WAIT_STEP_S)
 
@@ -197,7 +210,13 @@ class Past:
         """What one delete through the API took away: for each topic, the row that had set it."""
         await self.wait_for(self.desk.broker.offset)
 
-        return await self.ask(lambda reader: removed_by(reader, operation))
+        return await self.ask(lambda reader: removed_by(reader, operation), list)
+
+
+def no_moment() -> Moment:
+    from holdfast.history.schema import arrow_schema
+
+    return Moment(arrow_schema().empty_table(), False)
 
 
 def properties_of_row(row: dict[str, Any]) -> bytes:

@@ -1,0 +1,79 @@
+"""`/metrics`: Prometheus can read it, it counts what happened, and what is in deploy/ asks only for what is there."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker_process import BrokerProcess, Unique
+from http_api import LISTEN, Api
+from wire import Publish
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+def metrics(api: Api) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Every sample by name and labels."""
+    answer = api.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_what_happens_is_counted(start_broker: Callable[..., BrokerProcess], unique: Unique) -> None:
+    broker = start_broker(listen=LISTEN, retainer__max_payload_size=4)
+    with Api(broker) as api, broker.client(5) as client:
+        client.connect(unique.client())
+        client.subscribe("a/#", qos=1)
+        client.publish("a/1", b"1", qos=1, retain=True)
+        client.expect(Publish, topic="a/1")
+        client.publish("a/1", b"too long", qos=1, retain=True)
+        client.publish("b", b"1", qos=0)
+        found = metrics(api)
+        assert found["holdfast_connections", (("protocol", "5.0"),)] == 1
+        assert found["holdfast_messages_received_total", (("qos", "1"),)] == 2
+        assert found["holdfast_messages_received_total", (("qos", "0"),)] == 1
+        assert found["holdfast_protocol_messages_received_total", (("protocol", "5.0"),)] == 3
+        assert found["holdfast_protocol_messages_sent_total", (("protocol", "5.0"),)] == 2
+        assert found["holdfast_retained_messages", ()] == found["emqx_retained_count", ()] == 1
+        assert found["holdfast_retained_bytes", ()] == 4
+        assert found["holdfast_retained_refused_total", (("reason", "size"),)] == 1
+        assert found["holdfast_subscriptions", ()] == 1
+        assert found["holdfast_journal_healthy", ()] == 1
+        assert found["holdfast_journal_sync_seconds_count", ()] >= 2
+        assert found["holdfast_bytes_received_total", ()] > 0
+        assert found["holdfast_protocol_bytes_sent_total", (("protocol", "5.0"),)] > 0
+
+
+def names_in(expression: str) -> set[str]:
+    return set(re.findall(r"\b(?:holdfast|emqx)_\w+", expression))
+
+
+def test_the_dashboard_and_the_alerts_ask_only_for_what_is_there(api: Api) -> None:
+    board = json.loads((DEPLOY / "grafana-dashboard.json").read_text())
+    asked = {name for panel in board["panels"] for target in panel["targets"] for name in names_in(target["expr"])}
+    rules = re.findall(r"^\s+expr: (.*)$", (DEPLOY / "alerts.yml").read_text(), re.MULTILINE)
+    assert len(rules) > 5
+    for rule in rules:
+        asked |= names_in(rule)
+    known = {name for name, _ in metrics(api)}
+    assert len(asked) > 20
+    assert asked - known == set()
+
+
+def test_labels_that_the_alerts_name_are_there(api: Api) -> None:
+    labels = {name for _, pairs in metrics(api) for name, _ in pairs}
+    text = (DEPLOY / "alerts.yml").read_text() + (DEPLOY / "grafana-dashboard.json").read_text()
+    asked = set(re.findall(r"by \((\w+)\)", text)) | set(re.findall(r"\{\{ ?(?:\$labels\.)?(\w+) ?\}\}", text))
+    assert asked - labels == set()
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_health_is_answered(api: Api, path: str) -> None:
+    assert api.get(path).status_code == 200
