@@ -5,7 +5,7 @@ client is awake. The session sees that as a window of one or none, the snapshots
 waits in `pending`, in order: at most one message above QoS 0, and a bounded number at QoS 0.
 """
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.carrier import Carrier
 from holdfast.broker.connection import Connection
@@ -16,7 +16,9 @@ from holdfast.broker.outbound import write
 from holdfast.broker.ports import Peer
 from holdfast.broker.session import AWAITING_COMPLETE, Session
 from holdfast.broker.sn.ids import SensorState
+from holdfast.broker.sn.outgoing import NEEDS_ID, READY, TOO_LARGE, Outgoing
 from holdfast.broker.sn.ports import DatagramPeer
+from holdfast.broker.sn.repeats import Repeats
 from holdfast.broker.timers import CARRIER, Timer
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.connection import CLOSED
@@ -38,19 +40,8 @@ REGISTERING: Final = 1
 PUBLISHING: Final = 2
 RELEASING: Final = 3
 
-# Whether a message can be sent as it is.
-READY: Final = 0
-NEEDS_ID: Final = 1
-TOO_LARGE: Final = 2
-
 # The most that fits into a datagram over IPv4, less the room that a forwarder may need.
 MAX_DATAGRAM: Final = 65_507 - 259
-# How long an answer is kept for a request that comes twice, and how many of them.
-REPEAT_MS: Final = 60_000
-REPEATS_KEPT: Final = 4
-SUBSCRIBED: Final = 1
-UNSUBSCRIBED: Final = 2
-REGISTERED: Final = 3
 # A CONNECT that is the same again so soon is the network's doing.
 REPEATED_CONNECT_MS: Final = 2_000
 UNLIMITED: Final = -1
@@ -58,32 +49,6 @@ UNLIMITED: Final = -1
 # Stands in for the connection of a link that is gone, so that the two do not keep each other in memory.
 NOWHERE: Final = Connection(Peer(), 0)
 NOWHERE.state = CLOSED
-
-
-@final
-class Outgoing:
-    """A message that a link has taken over; `topic_type` and `topic_id` are settled when it leaves."""
-
-    def __init__(self, message: Message, qos: int, retain: bool, dup: bool, packet_id: int) -> None:
-        self.message: Final = message
-        self.qos: Final = qos
-        self.retain: Final = retain
-        self.dup = dup
-        self.packet_id: Final = packet_id
-        self.topic_type = 0
-        self.topic_id = 0
-        self.registered_again = False
-
-
-@final
-class Answered:
-    """A request and what it was answered with."""
-
-    def __init__(self, kind: int, request: bytes, answer: bytes, at_ms: int) -> None:
-        self.kind: Final = kind
-        self.request: Final = request
-        self.answer: Final = answer
-        self.at_ms: Final = at_ms
 
 
 class Link(Carrier):
@@ -120,7 +85,7 @@ class Link(Carrier):
         self.connect_packet = b""
         self.connack = b""
         self.heard = False  # anything since CONNACK
-        self.answers: list[Answered] = []
+        self.repeats: Final = Repeats()
 
         self.pending: list[Outgoing] = []
         self.driving = False
@@ -212,7 +177,7 @@ class Link(Carrier):
         self.state = GONE
         self.pending.clear()
         self.current = None
-        self.answers.clear()
+        self.repeats.clear()
         self.session = None
         self.gateway.unbind(self)
         self.connection = NOWHERE
@@ -418,23 +383,15 @@ class Link(Carrier):
 
     def repeat_answer(self, request: bytes) -> bool:
         """Answer a request again that has been carried out; False when it is new."""
-        for answered in self.answers:
-            if answered.request == request and self.broker.now_ms - answered.at_ms <= REPEAT_MS:
-                self.write(answered.answer)
-                return True
-        return False
+        answer = self.repeats.find(request, self.broker.now_ms)
+        if answer:
+            self.write(answer)
+        return len(answer) > 0
 
     def answer(self, kind: int, request: bytes, packet: bytes) -> None:
-        """Answer a request that has just been carried out, and remember the answer.
-
-        After a SUBSCRIBE an earlier UNSUBSCRIBE may be meant again, packet id and all; so may the reverse.
-        """
+        """Answer a request that has just been carried out."""
         self.write(packet)
-        if kind != REGISTERED:
-            self.answers = [a for a in self.answers if a.kind == kind or a.kind == REGISTERED]
-        if len(self.answers) >= REPEATS_KEPT:
-            self.answers.pop(0)
-        self.answers.append(Answered(kind, request, packet, self.broker.now_ms))
+        self.repeats.add(kind, request, packet, self.broker.now_ms)
 
     def is_repeated_connect(self, data: bytes) -> bool:
         if data != self.connect_packet or self.state != ACTIVE:

@@ -12,15 +12,11 @@ from holdfast.broker.sn.link import (
     AWAKE,
     CONNECTING,
     MAX_DATAGRAM,
-    NEEDS_ID,
-    READY,
-    SUBSCRIBED,
-    TOO_LARGE,
-    UNSUBSCRIBED,
     Link,
-    Outgoing,
 )
+from holdfast.broker.sn.outgoing import NEEDS_ID, READY, TOO_LARGE, Outgoing
 from holdfast.broker.sn.publishing import release, take_publish
+from holdfast.broker.sn.repeats import SUBSCRIBED, UNSUBSCRIBED
 from holdfast.broker.sn.welcome import attach, may_have, start, take_session
 from holdfast.broker.subscribing import FIRST_QUANTUM, subscribe, unsubscribe
 from holdfast.broker.topics import SHARE, check_topic
