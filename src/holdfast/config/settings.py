@@ -459,7 +459,8 @@ class Api(Section):
 
     key_file: Path | None = Field(
         default=None,
-        description="API keys and hashes of their secrets, in the format of the password file. A key may do everything.",
+        description="API keys and hashes of their secrets, in the format of the password file. A key may do "
+        "everything.",
     )
     admins: Annotated[list[str], BeforeValidator(_one_or_many)] = Field(
         default=[],

@@ -165,7 +165,7 @@ def write_users(path: Path, users: dict[str, str]) -> None:
 
 
 def keep_owner(descriptor: int, path: Path) -> None:
-    """A file that the broker's user owns stays theirs when root changes it. Others than owner and group never read it."""
+    """A file that the broker's user owns stays theirs when root changes it. Only owner and group ever read it."""
     try:
         before = path.stat()
     except FileNotFoundError:
