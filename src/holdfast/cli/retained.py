@@ -1,12 +1,13 @@
 """`holdfast retained`: the retained messages of a running broker or of a data folder."""
 
 import json
+import os
 import sys
 from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -219,7 +220,8 @@ def history(
 
         holdfast retained history home/kitchen/temperature -n 100 --json
     """
-    rows = source_of(url, key, data).history(topic, limit)
+    source = source_of(url, key, data)
+    rows = source.history(topic, limit)
     if as_json:
         for row in rows:
             print(json.dumps(row, ensure_ascii=False))
@@ -238,7 +240,7 @@ def history(
             ]
             table.add_row(*(escape(str(cell)) for cell in cells))
         out.print(table)
-    raise typer.Exit(0 if rows else NOTHING_FOUND)
+    finish(source, 0 if rows else NOTHING_FOUND)
 
 
 @app.command()
@@ -262,10 +264,11 @@ def at(
         holdfast retained at @1234
     """
     at_ms, offset = moment_of(when)
+    source = source_of(url, key, data)
     with notes.status("reading the history"):
-        found = list(source_of(url, key, data).at(at_ms, offset, topic_filter))
+        found = list(source.at(at_ms, offset, topic_filter))
     print_messages(found, as_json)
-    raise typer.Exit(0 if found else NOTHING_FOUND)
+    finish(source, 0 if found else NOTHING_FOUND)
 
 
 @app.command()
@@ -309,7 +312,7 @@ def restore(
             done = source.restore(topic_filter, at_ms, offset, replace, yes)
     if as_json:
         print(json.dumps(done))
-        return
+        finish(source, 0)
     verb = "would restore" if done["dry_run"] else "restored"
     out.print(
         f"{verb} {done['restored']} messages; left alone: {done['present']} that are there, "
@@ -317,6 +320,7 @@ def restore(
     )
     if done["dry_run"]:
         out.print("nothing is restored without --yes")
+    finish(source, 0)
 
 
 @app.command()
@@ -440,6 +444,19 @@ def ghosts(
         f"{len(found['publishers'])} publishers gone, {len(found['discovery'])} discoveries without state, "
         f"{commands['count']} commands"
     )
+
+
+def finish(source: Source, code: int) -> NoReturn:
+    """End the command.
+
+    Arrow's threads may still be reading ahead in the history's files when the interpreter takes itself apart, which
+    then aborts the process. Nothing is left to do for them, so the process ends before that.
+    """
+    if source.read_history:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    raise typer.Exit(code)
 
 
 def conditions_of(

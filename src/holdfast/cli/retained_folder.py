@@ -133,6 +133,7 @@ class FolderSource(Source):
             raise UsageError("the history cannot be read: install holdfast[history]") from None
         if not self.folder.has_history():
             raise UsageError(f"there is no history in {self.folder.root}")
+        self.read_history = True
         return HistoryReader(self.folder.history)
 
     def restore(self, topic_filter: str, at_ms: int, offset: int, replace: bool, really: bool) -> dict[str, Any]:

@@ -9,7 +9,9 @@ PAGE = 1000
 
 
 class Source:
-    """Messages are dictionaries as the API's JSON has them."""
+    """Messages are dictionaries as the API's JSON has them. `read_history`: the table was read in this process."""
+
+    read_history = False
 
     def find(self, topic_filter: str, payload: bool, **conditions: Any) -> Iterator[dict[str, Any]]:
         raise NotImplementedError
@@ -40,9 +42,6 @@ class Source:
 
     def ghosts(self, days: float, limit: int) -> dict[str, Any]:
         raise NotImplementedError
-
-    def close(self) -> None:
-        pass
 
 
 class ApiSource(Source):

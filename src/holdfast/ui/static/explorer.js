@@ -34,10 +34,11 @@ export function explorer(page, query) {
   search.addEventListener("input", debounce(250, look));
   slider.addEventListener("input", () => { moment.textContent = momentText(); });
   slider.addEventListener("change", () => moved());
-  get("/api/v1/history/span").then((answer) => {
-    reach = answer;
-    time.hidden = answer.from_ms === null;
-  }, () => {});
+  const reaching = get("/api/v1/overview").then(async (overview) => {
+    if (!overview.has_history) return;
+    reach = await get("/api/v1/history/span");
+    time.hidden = reach.from_ms === null;
+  }).catch((error) => toast(error.message));
   look();
   if (query.get("topic")) openTopic(query.get("topic"));
 
@@ -130,6 +131,7 @@ export function explorer(page, query) {
       const answer = atMs ? await get("/api/v1/retained/at", { filter: topic, at_ms: atMs, limit: 1 })
         : await get("/api/v1/retained", { filter: topic, payload: "true", limit: 1 });
       message = answer.messages[0] || null;
+      await reaching;
     } catch (error) {
       fill(detail, h("p", { class: "problem" }, error.message));
       return;
