@@ -1,6 +1,6 @@
 """A client of others: `mqttsn` of PyPI, the 1.2 client of Eclipse's reference broker made ready for Python 3.
 
-It is the only MQTT-SN client that installs from PyPI; npm and Debian have none, and nobody has one for 2.0 yet. It
+It is the one MQTT-SN client found among the package registries, where none for 2.0 turned up. It
 cannot say goodbye and cannot answer REGISTER (both fail inside it), so this is about the rest.
 """
 
