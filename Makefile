@@ -17,6 +17,10 @@ help:
 	@echo 'make bench        measure Holdfast beside the brokers that are installed'
 	@echo 'make docs         write the generated reference pages again'
 	@echo 'make conformance  run the conformance tests and write docs/reference/conformance.md again'
+	@echo 'make fuzz         search for inputs that do harm: TARGET=mqtt_decoder FUZZ_S=600'
+	@echo 'make chaos        2 000 clients that behave badly for a minute, and a pair that must not notice'
+	@echo 'make audit        look up known holes in the dependencies'
+	@echo 'make sbom         list what a build is made of, as sbom.json (CycloneDX)'
 	@echo 'make format       format the code and mend what the linter can'
 	@echo 'make clean        remove what setup and builds have made, data excepted'
 
@@ -56,6 +60,22 @@ docs: dependencies
 
 conformance: ready
 	@$(BIN)/python tests/conformance/report.py
+
+# TARGET is one of tests/fuzz/targets.py, or all of them; FUZZ_S is how long each takes.
+fuzz: dependencies
+	@for target in $(or $(TARGET),$(notdir $(wildcard tests/fuzz/corpus/*))); do \
+	    echo "=== $$target"; \
+	    $(BIN)/python tests/fuzz/run.py $$target -max_total_time=$(or $(FUZZ_S),60) -timeout=20 || exit 1; \
+	done
+
+chaos: ready
+	@CHAOS_S=60 CHAOS_CLIENTS=2000 $(BIN)/python -m pytest -q -n0 tests/security/test_chaos.py $(ARGS)
+
+audit: dependencies
+	@scripts/audit
+
+sbom: dependencies
+	@scripts/sbom > sbom.json && echo 'wrote sbom.json'
 
 format: dependencies
 	$(BIN)/ruff format .
