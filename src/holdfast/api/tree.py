@@ -14,7 +14,7 @@ from holdfast.broker.views import ANY, Branch, Query, branch, child_count, child
 
 # Up to this many children are sorted; more come in the order in which they were first set.
 SORTED_MOST = 20_000
-COUNT_VISITS = 30_000
+COUNT_VISITS = (300, 30_000)
 COUNT_S = 0.02
 
 
@@ -28,7 +28,7 @@ class Tree:
         index = self.desk.broker.retained.index
         if isinstance(index, Index):
             names = child_names(index, levels)
-            names, total = names, len(names)
+            total = len(names)
             page, more = page_of(names, after.encode(), limit)
             found = [one for one in (branch(index, levels, name) for name in page) if one is not None]
             self.count(index, levels, found)
@@ -47,12 +47,14 @@ class Tree:
         }
 
     def count(self, index: Index, levels: list[bytes], found: list[Branch]) -> None:
-        """Count what lies below, as far as a moment's work goes."""
+        """Count what lies below, small branches first, as far as a moment's work goes."""
         deadline = time.monotonic() + COUNT_S
-        for one in found:
-            if time.monotonic() >= deadline:
-                return
-            count_below(index, levels, one, COUNT_VISITS)
+        for visits in COUNT_VISITS:
+            for one in found:
+                if one.count == ANY:
+                    if time.monotonic() >= deadline:
+                        return
+                    count_below(index, levels, one, visits)
 
     async def usage(self, prefix: str | None) -> dict[str, object]:
         """Messages and bytes at and below a place, exactly, however many there are."""
