@@ -38,7 +38,7 @@ from holdfast.state.formats import (
     REFERENCES,
     STATISTICS,
     filter_key,
-    is_long,
+    is_long_key,
     seal,
     topic_key,
     unseal,
@@ -179,30 +179,38 @@ class Fold:
             return
         statistics = read_statistics(self.txn, self.environment)
         db = self.environment.db["retained"]
-        changes = {topic_key(topic): (topic, record) for topic, record in self.retained.items()}
+        replace, pop = self.txn.replace, self.txn.pop
+        changes = {topic_key(topic): record for topic, record in self.retained.items()}
+        count = size = 0
         for key in sorted(changes):
-            topic, record = changes[key]
-            value = b"" if record is None else record if is_long(topic) else without_topic(record)
-            old = self.txn.replace(key, seal(key, value), db=db) if value else self.txn.pop(key, db=db)
+            record = changes[key]
+            if record is None:
+                old = pop(key, db=db)
+            else:
+                value = record if is_long_key(key) else without_topic(record)
+                old = replace(key, seal(key, value), db=db)
+                count += 1
+                size += len(key) + len(value)
             if old is not None:
-                statistics.add(-1, -(len(key) + len(old) - CHECKSUM_SIZE))
+                count -= 1
+                size -= len(key) + len(old) - CHECKSUM_SIZE
                 self.unschedule(old[CHECKSUM_SIZE:])
-            if value:
-                statistics.add(1, len(key) + len(value))
-                self.schedule(key, value)
+            if record is not None:
+                self.schedule(key, record)
+        statistics.add(count, size)
         statistics.version = max(statistics.version, self.version)
         write_statistics(self.txn, self.environment, statistics)
 
-    def schedule(self, key: bytes, value: bytes) -> None:
-        expires_at_ms = publish_expires_at_ms(value)
+    def schedule(self, key: bytes, record: bytes) -> None:
+        expires_at_ms = publish_expires_at_ms(record)
         if expires_at_ms:
-            at = PAIR.pack(expires_at_ms, record_offset(value))
+            at = PAIR.pack(expires_at_ms, record_offset(record))
             self.txn.put(at, seal(at, key), db=self.environment.db["expiry"])
 
-    def unschedule(self, value: bytes) -> None:
-        expires_at_ms = publish_expires_at_ms(value)
+    def unschedule(self, record: bytes) -> None:
+        expires_at_ms = publish_expires_at_ms(record)
         if expires_at_ms:
-            self.txn.delete(PAIR.pack(expires_at_ms, record_offset(value)), db=self.environment.db["expiry"])
+            self.txn.delete(PAIR.pack(expires_at_ms, record_offset(record)), db=self.environment.db["expiry"])
 
 
 class Statistics:

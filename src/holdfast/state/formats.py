@@ -47,10 +47,6 @@ def unseal(key: bytes, stored: bytes) -> bytes:
     return value
 
 
-def is_long(topic: bytes) -> bool:
-    return len(topic) > LONG_PREFIX
-
-
 def topic_key(topic: bytes) -> bytes:
     key = topic.replace(b"/", b"\0")
     if len(key) > LONG_PREFIX:
