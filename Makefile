@@ -6,7 +6,7 @@ BIN := .venv/bin
 CONFIG := $(wildcard holdfast.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready dependencies run demo test check crash bench docs conformance format clean
+.PHONY: help setup ready dependencies run demo test check crash bench docs conformance fuzz chaos audit sbom format clean
 
 help:
 	@echo 'make setup        install everything needed into .venv and compile; safe to repeat'
