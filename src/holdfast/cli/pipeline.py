@@ -34,11 +34,7 @@ if TYPE_CHECKING:
     from holdfast.spark.jobs.run import Step
     from holdfast.spark.mqtt.link import LinkOptions
 
-app = typer.Typer(
-    help="Fold history with Spark: keep tables, ask for the past, prove, restore, report.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 
 At = Annotated[
     str | None,
@@ -46,6 +42,25 @@ At = Annotated[
 ]
 User = Annotated[str | None, typer.Option("--user", help="User name at the broker.")]
 Password = Annotated[str | None, typer.Option("--password", envvar="HOLDFAST_PASSWORD", help="Password at the broker.")]
+
+
+@app.callback()
+def pipeline() -> None:
+    """
+    Fold history with Spark: keep tables, ask for the past, prove, restore, report.
+
+    Needs `pip install holdfast[spark]` and Java 17 or newer. Runs on this machine unless --master says otherwise.
+
+    Examples:
+
+        holdfast pipeline run --once
+
+        holdfast pipeline retained --at 2026-03-01T12:00:00Z --filter 'site/#'
+
+        holdfast pipeline audit --live tcp://127.0.0.1:1883
+
+        holdfast pipeline report --out report.html
+    """
 
 
 @app.command()

@@ -159,7 +159,9 @@ def _bucket(micros: Column, buckets: tuple[tuple[str, timedelta], ...]) -> Colum
 def _devices(data: ReportData, stats: DataFrame) -> None:
     assert data.last is not None
     end = data.last.replace(minute=0, second=0, microsecond=0)
-    since = end - timedelta(hours=DEVICE_HOURS - 1)
+    begin = data.first.replace(minute=0, second=0, microsecond=0) if data.first else end
+    hours = min(DEVICE_HOURS, (end - begin) // timedelta(hours=1) + 1)
+    since = end - timedelta(hours=hours - 1)
     recent = stats.where(F.col("hour") >= moment_literal(since))
     top = recent.groupBy("device").agg(F.sum("messages").alias("n")).orderBy(F.desc("n"), "device").limit(DEVICES)
     names = [row.device for row in top.collect()]
@@ -167,5 +169,5 @@ def _devices(data: ReportData, stats: DataFrame) -> None:
         return
     rows = recent.where(F.col("device").isin(names)).select("device", F.unix_micros("hour").alias("at"), "messages")
     cells = {(row.device, _moment(row["at"])): row.messages for row in rows.collect()}
-    data.device_hours = [since + timedelta(hours=number) for number in range(DEVICE_HOURS)]
+    data.device_hours = [since + timedelta(hours=number) for number in range(hours)]
     data.devices = [(name, [cells.get((name, hour), 0) for hour in data.device_hours]) for name in names]
