@@ -136,7 +136,8 @@ class Server:
         self.storage = DiskStorage(settings.data, self.broker, keeps, self.loop)
         recovered = self.storage.open(history, self.hub.now_ms(), storage_type == "disc")
         self.hub.keep(Commits(self.broker, keeps, recovered.journal, settings.durability == "deliver"))
-        self.storage.start(history, float(settings.history.flush_interval), int(settings.history.retention), 0)
+        table = settings.history
+        self.storage.start(history, float(table.flush_interval), int(table.retention), table.retention_bytes)
 
     async def listen(self, listener: Listener) -> None:
         settings = self.loaded.settings

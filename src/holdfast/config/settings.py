@@ -212,6 +212,9 @@ class History(Section):
     enable: bool = Field(default=True, description="Whether accepted publishes are written to the history table.")
     filter: TopicFilters = Field(default=["#"], description="Topics that go to the history, one filter or several.")
     retention: Duration = Field(default=0, description="How long rows are kept; 0 is for ever.")
+    retention_bytes: Size = Field(
+        default=0, description="Size of the table on disk above which its oldest rows go; 0 is no limit."
+    )
     flush_interval: Duration = Field(
         default=1, description="Rows are committed at least this often when there are any."
     )
