@@ -1,0 +1,52 @@
+"""The files in deploy/: sound in form, and as narrow as they say."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from holdfast.config.checks import problems_of
+from holdfast.config.settings import Settings
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_the_unit_is_sound_and_its_sandbox_tight(tmp_path: Path) -> None:
+    unit = (DEPLOY / "holdfast.service").read_text()
+    copy = tmp_path / "holdfast.service"
+    copy.write_text(unit.replace("/opt/holdfast/bin/holdfast", shutil.which("true") or "/bin/true"))
+    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True)
+    assert "holdfast.service" not in done.stdout + done.stderr
+    scored = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(copy)], capture_output=True, text=True
+    )
+    found = re.search(r"exposure level for holdfast.service: ([0-9.]+)", scored.stdout)
+    assert found is not None, scored.stdout + scored.stderr
+    assert float(found[1]) < 2.5
+
+
+def test_the_image_runs_as_a_user_of_its_own_and_holds_no_secret() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    last = text[text.rindex("\nFROM ") :]
+    user = re.search(r"^USER (\d+):(\d+)$", last, re.MULTILINE)
+    assert user is not None
+    assert int(user[1]) >= 10_000
+    assert last.index("USER ") < last.index("ENTRYPOINT")
+    assert not re.search(r"password|secret|token", text, re.IGNORECASE)
+
+
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="hadolint is not installed")
+def test_the_linter_has_nothing_to_say_about_the_image() -> None:
+    done = subprocess.run(["hadolint", str(DEPLOY / "Dockerfile")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_image_asks_for_a_login_by_default() -> None:
+    settings = Settings.model_validate(tomllib.loads((DEPLOY / "holdfast.docker.toml").read_text()))
+    assert not any(listener.allow_anonymous for listener in settings.listeners())
+    problems = [problem for problem in problems_of(settings, {}) if problem.key != "auth.password_file"]
+    assert problems == []
