@@ -266,8 +266,9 @@ def test_an_unknown_column_is_refused(spark: SparkSession, history: str) -> None
 def api(history: str) -> Iterator[str]:
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            known = self.path == "/api/v1/history/table"
-            self.send_response(200 if known else 404)
+            known = self.path == "/api/v1/history/span"
+            allowed = self.headers.get("Authorization") == "Basic a2V5OnNlY3JldA=="
+            self.send_response((200 if allowed else 401) if known else 404)
             self.end_headers()
             self.wfile.write(json.dumps({"uri": history}).encode() if known else b"{}")
 
@@ -277,7 +278,7 @@ def api(history: str) -> Iterator[str]:
     server = HTTPServer(("127.0.0.1", 0), Answer)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
+    yield f"http://key:secret@127.0.0.1:{server.server_port}/"
     server.shutdown()
     server.server_close()
     thread.join()
@@ -285,11 +286,12 @@ def api(history: str) -> Iterator[str]:
 
 def test_a_broker_address_names_its_table(spark: SparkSession, api: str) -> None:
     assert offsets(read(spark, api, startingOffsets=2500)) == list(range(2500, 3001))
+    assert "401" in failure(read(spark, api.replace("secret", "guess")))
 
 
 def test_a_wrong_broker_address_is_one_sentence(spark: SparkSession) -> None:
     message = failure(read(spark, "http://127.0.0.1:1"))
-    assert "could not ask http://127.0.0.1:1/api/v1/history/table" in message
+    assert "could not ask http://127.0.0.1:1/api/v1/history/span" in message
     assert "is the broker running?" in message
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from holdfast.api.message import Publisher, Summary, Whole
 
@@ -83,6 +83,7 @@ class HistoryOf(BaseModel):
 
 
 class Span(BaseModel):
+    uri: str = Field(description="Where the Delta table is, for readers on machines that see the same files.")
     from_ms: int | None
     upto_ms: int | None
     rows: int

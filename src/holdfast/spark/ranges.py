@@ -5,6 +5,7 @@ whatever files they lie today. Plans therefore name files as a hint: whoever fin
 the meantime) asks the table again. Files need not be sorted or disjoint; the range decides.
 """
 
+import base64
 import json
 import urllib.error
 import urllib.request
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -71,9 +73,15 @@ def locate(address: str) -> str:
     if not address.startswith(("http://", "https://")):
         # executors may run in another folder than the driver that resolves this
         return address if "://" in address else str(Path(address).absolute())
-    url = address.rstrip("/") + "/api/v1/history/table"
+    parts = urlsplit(address)
+    place = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=parts.path.rstrip("/") + "/api/v1/history/span")
+    url = place.geturl()
+    asked = urllib.request.Request(url)
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        asked.add_header("Authorization", "Basic " + base64.b64encode(pair.encode()).decode())
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(asked, timeout=30) as answer:
             found = json.load(answer)
     except (urllib.error.URLError, OSError, ValueError) as error:
         raise UsageError(f"could not ask {url} where the history table is: {error}; is the broker running?") from None
