@@ -69,6 +69,13 @@ class Expiry:
             del self.buckets[key]
         return None
 
+    def due(self, now_ms: int) -> list[Message]:
+        """What has expired in the bucket of this moment; the ones before it are `take`n."""
+        bucket = self.buckets.get(now_ms // BUCKET_MS)
+        if bucket is None:
+            return []
+        return [message for message in bucket.values() if message.expires_at_ms <= now_ms]
+
     def next_due_ms(self) -> int:
         """When to look again; 0 when nothing expires."""
         return (self.keys[0] + 1) * BUCKET_MS if self.keys else NEVER

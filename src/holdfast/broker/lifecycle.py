@@ -87,6 +87,7 @@ def detach(broker: "Broker", session: Session) -> None:
     end_all(broker, session)
     session.connection = None
     session.window = 0
+    forget_markers(session)
     will = session.will
     if session.expiry_s == 0:
         end_session(broker, session)
@@ -102,6 +103,14 @@ def detach(broker: "Broker", session: Session) -> None:
         else:
             will.due_ms = broker.now_ms + will.delay_s * 1000
             broker.timers.add(will.due_ms, Timer(WILL, None, session))
+
+
+def forget_markers(session: Session) -> None:
+    """End markers that wait are for the connection that asked for them. They alone have no offset."""
+    for _ in range(len(session.queue)):
+        delivery = session.pull()
+        if delivery.message.offset != 0:
+            session.push(delivery)
 
 
 def end_session(broker: "Broker", session: Session) -> None:

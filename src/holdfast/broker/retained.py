@@ -94,7 +94,7 @@ class RetainedStore:
             return self.refuse(REFUSED_COUNT)
         if not self.fits(message, old, policy):
             # What has expired does not count, swept yet or not.
-            if self.expire(now_ms, message.offset, SWEEP_MOST) == 0:
+            if self.sweep(now_ms, message.offset) == 0:
                 return self.refuse(REFUSED_BUDGET)
             if not self.fits(message, self.get(message.topic, now_ms), policy):
                 return self.refuse(REFUSED_BUDGET)
@@ -237,9 +237,21 @@ class RetainedStore:
             if message is None:
                 break
             count += 1
-            stored = self.index.get(message.topic)
-            if stored is not None and stored.offset == message.offset:
-                self.index.remove(message.topic, offset)
-                self.forget(stored, offset)
-                self.expired += 1
+            self.drop_expired(message, offset)
         return count
+
+    def sweep(self, now_ms: int, offset: int) -> int:
+        """Remove what has expired to the millisecond, where a verdict depends on it."""
+        count = self.expire(now_ms, offset, SWEEP_MOST)
+        for message in self.expiry.due(now_ms):
+            self.expiry.discard(message)
+            self.drop_expired(message, offset)
+            count += 1
+        return count
+
+    def drop_expired(self, message: Message, offset: int) -> None:
+        stored = self.index.get(message.topic)
+        if stored is not None and stored.offset == message.offset:
+            self.index.remove(message.topic, offset)
+            self.forget(stored, offset)
+            self.expired += 1

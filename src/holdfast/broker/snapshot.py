@@ -225,12 +225,12 @@ def before_live(broker: "Broker", session: Session, message: Message) -> None:
     connection = session.connection
     if connection is None:
         return
+    stored = broker.retained.index.get(message.topic)
     for snapshot in session.snapshots:
         if snapshot.deleted:
             offset = snapshot.deleted.pop(message.topic_field, None)
-            if offset is not None and (message.payload or not message.retain):
+            if offset is not None and stored is None and (message.payload or not message.retain):
                 send_tombstone(broker, snapshot, connection, message.topic_field, offset)
-    stored = broker.retained.index.get(message.topic)
     if stored is None or stored.offset >= message.offset or stored.expired(broker.now_ms):
         return
     for snapshot in session.snapshots:
