@@ -1,10 +1,11 @@
 """The past through the API: a topic's history, the retained set as it was, and bringing it back."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
-from broker_process import Unique
-from http_api import Api, until
+from broker_process import BrokerProcess, Unique
+from http_api import LISTEN, Api, until
 
 
 def at(api: Api, **query: Any) -> list[tuple[str, str]]:
@@ -96,3 +97,13 @@ def test_the_span_of_the_history_covers_what_was_published(api: Api, unique: Uni
     assert span["from_ms"] <= span["upto_ms"]
     assert span["upto_ms"] >= before_ms
     assert span["rows"] >= 1
+
+
+def test_before_the_first_row_the_past_is_empty_and_no_error(start_broker: Callable[..., BrokerProcess]) -> None:
+    with Api(start_broker(listen=LISTEN)) as api:
+        span = api.ok("GET", "/api/v1/history/span")
+        assert (span["from_ms"], span["rows"]) == (None, 0)
+        assert span["uri"].endswith("/history")
+        assert api.ok("GET", "/api/v1/history", params={"topic": "a"})["rows"] == []
+        assert at(api, at_ms=int(time.time() * 1000)) == []
+        assert api.post("/api/v1/operations/api-never/undo").status_code == 404

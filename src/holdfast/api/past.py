@@ -156,7 +156,7 @@ class Past:
                 rows = first.to_table(columns=["timestamp"])["timestamp"]
                 oldest = ms(rows[0].as_py()) if len(rows) else None
             return {
-                "uri": str(self.desk.history.absolute()) if self.desk.history else "",
+                "uri": uri,
                 "from_ms": oldest,
                 "upto_ms": files[-1].newest_us // 1000 if files else None,
                 "rows": sum(file.rows for file in files),
@@ -165,7 +165,9 @@ class Past:
                 "upto": reader.last,
             }
 
+        uri = str(self.desk.history.absolute()) if self.desk.history is not None else ""
         nothing: dict[str, object] = {
+            "uri": uri,
             "from_ms": None,
             "upto_ms": None,
             "rows": 0,
