@@ -222,7 +222,9 @@ class Driver:
         number = self.oracle.next_number()
         five = link.version == 5
         payload = payload_of(number, step.size)
-        dress = DRESS if step.dressed and five else []
+        dress = list(DRESS) if step.dressed and five else []
+        if not payload and five:
+            dress.append((P.USER_PROPERTY, ("number", str(number))))  # empty ones are told apart by this
         interval_s = step.interval_s if five else None
         properties = list(dress)
         if interval_s is not None:

@@ -73,14 +73,17 @@ class Oracle:
         if outcome is Outcome.SET and publication.interval_s != 0:
             self.store[topic] = publication
             self.deleted.pop(topic, None)
-            self.changed(topic, publication)
-        elif outcome in (Outcome.SET, Outcome.CLEARED) and self.store.pop(topic, None) is not None:
-            self.deleted[topic] = publication.number
-            self.changed(topic, None)
+            self.changed(topic, publication, publication.number)
+        elif outcome in (Outcome.SET, Outcome.CLEARED):
+            if self.store.pop(topic, None) is not None:
+                self.deleted[topic] = publication.number
+                self.changed(topic, None, publication.number)
+            for person in self.people.values():
+                person.tell_live(topic)
 
-    def changed(self, topic: str, new: Publication | None) -> None:
+    def changed(self, topic: str, new: Publication | None, number: int) -> None:
         for person in self.people.values():
-            person.set_changed(topic, new)
+            person.set_changed(topic, new, number)
 
     def sweep(self, holds: Callable[[str], bool]) -> None:
         """Expired messages leave the store, which is a change of the set. When exactly is the broker's affair."""
@@ -89,7 +92,7 @@ class Oracle:
         for topic in gone:
             del self.store[topic]
             self.deleted[topic] = number
-            self.changed(topic, None)
+            self.changed(topic, None, number)
 
     def check_swept(self) -> None:
         """Called after the broker had its chance: what expired a while ago is no longer there."""
@@ -123,6 +126,8 @@ class Oracle:
                     )
                 )
         for group, copies in groups.items():
+            for name in copies:
+                self.people[name].overtake(publication.topic)
             self.pool.dues.append(Due(group, publication, copies, self.is_certain(publication, copies)))
 
     def is_certain(self, publication: Publication, copies: dict[str, Copy]) -> bool:
@@ -157,7 +162,7 @@ class Oracle:
 
     def leave(self, name: str, normal: bool) -> None:
         person = self.people[name]
-        self.pool.unsettle(name)
+        self.unsettle(name)
         person.leave()
         if normal:
             person.will = None
@@ -177,7 +182,7 @@ class Oracle:
 
     def end_session(self, person: Person) -> None:
         will, person.will = person.will, None
-        self.pool.unsettle(person.name)
+        self.unsettle(person.name)
         person.end()
         person.will = will
         self.publish_will(person)
@@ -200,7 +205,8 @@ class Oracle:
         person.subscriptions[wish.topic_filter] = subscription
         person.end_snapshots_of(wish.topic_filter)
         if is_shared(wish.topic_filter):
-            self.pool.unsettle(name)
+            person.shared.setdefault(wish.topic_filter, []).append(subscription)
+            self.unsettle(name)
             return
         if wish.handling == 2 or (wish.handling == 1 and not is_new):
             return
@@ -223,12 +229,19 @@ class Oracle:
         if person.subscriptions.pop(topic_filter, None) is not None:
             person.end_snapshots_of(topic_filter)
             if is_shared(topic_filter):
-                self.pool.unsettle(name)
+                self.unsettle(name)
+
+    def unsettle(self, name: str) -> None:
+        """A member of groups leaves, or stops reading: its share may be given to others, before or after their own."""
+        for group, topic in self.pool.unsettle(name):
+            for person in self.people.values():
+                if group in person.subscriptions:
+                    person.overtake(topic)
 
     def block(self, name: str) -> None:
         person = self.people[name]
         person.blocked = person.was_blocked = True
-        self.pool.unsettle(name)
+        self.unsettle(name)
 
     # Time.
 

@@ -1,7 +1,7 @@
 """One client as the oracle sees it: what it is owed, and whether what it gets is that.
 
-Three kinds of debt. *Live* copies come in the order of publishing, QoS 0 and the rest each in a line of their own, and
-may be left out only when they have expired or are larger than the client takes. *Snapshot* copies may come at any time
+Three kinds of debt. *Live* copies of a topic come in the order of publishing, whatever their QoS, and may be left out
+only when they have expired or are larger than the client takes. *Snapshot* copies may come at any time
 and in any order, but only the message that was stored when the subscription was made, at most once, and not after it
 was replaced, deleted or expired. *Redelivered* copies come first after a resumed session, as they were.
 
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from model.fold import Publication
+from model.fold import Publication, matches
 from model.steps import Connect, Wish
 from wire_packets import Publish, publish
 from wire_properties import P
@@ -82,15 +83,25 @@ class Snapshot:
     changed: dict[str, list[Publication]] = field(default_factory=dict)
     soft: set[str] = field(default_factory=set)
     told_live: set[str] = field(default_factory=set)
-    consumed: set[int] = field(default_factory=set)
+    consumed: dict[int, int] = field(default_factory=dict)  # number of the publish to when its copy came
+    begun: int = 0
     newest: dict[str, int] = field(default_factory=dict)
     sent: int = 0
     alone: bool = True
     over: bool = False
+    full: bool = True  # as the end marker says
 
     def copy_of(self, publication: Publication) -> Copy:
         qos = min(publication.qos, self.subscription.wish.qos)
         return Copy(publication, qos, True, self.subscription.identifiers)
+
+    def allows(self, publication: Publication) -> bool:
+        """Whether a copy of it would not come after a newer one."""
+        return publication.number >= self.newest.get(publication.topic, 0)
+
+    def took(self, publication: Publication, since: int) -> bool:
+        """Whether a copy that came since then was taken for this snapshot's."""
+        return self.consumed.get(publication.number, -1) >= since
 
 
 @dataclass
@@ -111,24 +122,36 @@ class Pool:
         self.given: list[Due] = []  # a member that leaves before acknowledging passes its QoS 1 copies on
 
     def take(self, person: Person, packet: Publish, now_ms: int) -> bool:
-        for due in [*sorted(self.dues, key=lambda due: not due.certain), *self.given]:
-            copies = [due.copies[person.name]] if person.name in due.copies else []
-            subscription = person.subscriptions.get(due.group)
-            if not due.certain and subscription is not None:
-                copies.append(shared_copy(due.publication, subscription))
-            if any(person.is_same(copy, packet, now_ms) for copy in copies):
-                if packet.payload and due in self.dues:  # empty ones look alike: any of them may be meant
+        for due in sorted(self.dues, key=lambda due: not due.certain):
+            if self.fits(due, person, packet, now_ms):
+                if packet.payload:  # empty ones look alike: any of them may be meant
                     self.dues.remove(due)
                     due.certain = False
                     self.given.append(due)
                 return True
         return False
 
-    def unsettle(self, name: str) -> None:
-        """This member leaves, or stops reading: where its share ends up is open."""
-        for due in self.dues:
+    def take_again(self, person: Person, packet: Publish, now_ms: int) -> bool:
+        """A copy that somebody else was given and never acknowledged."""
+        return any(self.fits(due, person, packet, now_ms) for due in self.given)
+
+    def fits(self, due: Due, person: Person, packet: Publish, now_ms: int) -> bool:
+        copies = [due.copies[person.name]] if person.name in due.copies else []
+        if not due.certain:
+            copies += [shared_copy(due.publication, each) for each in person.shared.get(due.group, [])]
+        return any(person.is_same(copy, packet, now_ms) for copy in copies)
+
+    def unsettle(self, name: str) -> list[tuple[str, str]]:
+        """Where the share of this member ends up is open; the groups and topics that this is about."""
+        about = []
+        for due in (*self.dues, *self.given):
             if name in due.copies:
                 due.certain = False
+                about.append((due.group, due.publication.topic))
+        return about
+
+    def owes(self, name: str, topic: str) -> bool:
+        return any(due.publication.topic == topic and name in due.copies for due in (*self.dues, *self.given))
 
     def check_settled(self) -> None:
         if owed := [str(next(iter(due.copies.values()))) for due in self.dues if due.certain]:
@@ -162,6 +185,7 @@ class Person:
         self.connected = False
         self.exists = False  # has a session
         self.subscriptions: dict[str, Subscription] = {}
+        self.shared: dict[str, list[Subscription]] = {}  # by group, all it ever had
         self.markers: dict[str, tuple[int, int]] = {}  # filter to (version, number) of its last end marker
         self.version = 5
         self.lazy = False
@@ -175,15 +199,19 @@ class Person:
         self.start_session()
 
     def start_session(self) -> None:
-        self.live_0: deque[Copy] = deque()
-        self.live: deque[Copy] = deque()
+        self.live: dict[str, deque[Copy]] = {}
+        self.unread: list[Copy] = []
         self.snapshots: list[Snapshot] = []
-        self.maybe: list[Copy] = []
+        self.maybe: list[tuple[Copy, Snapshot | None]] = []
+        self.past: list[Snapshot] = []  # snapshots that have ended, whose copies may still be on their way
         self.unacknowledged: list[Publish] = []
         self.redeliver: deque[Publish] = deque()
-        self.newest: dict[tuple[str, int], int] = {}
-        self.newest_snapshot: dict[str, int] = {}
-        self.perhaps_dropped: set[int] = set()
+        self.newest: dict[str, int] = {}
+        self.perhaps_dropped: set[int] = set()  # publishes that were too large for a connection that is gone
+        self.perhaps_forgotten: set[int | None] = set()  # packet ids, likewise
+        self.emptied: set[str] = set()  # topics of empty messages that look alike
+        self.looked_alike: set[int] = set()  # publishes of which snapshots have sent copies since the last rest
+        self.receipts = 0
         self.subscriptions = {}
 
     # Events.
@@ -205,66 +233,101 @@ class Person:
             self.will = Will(will.topic, will_payload, will.qos, will.retain, will.delay_s)
 
     def leave(self) -> None:
-        """The connection is gone: QoS 0 goes with it, and so does what snapshots had not sent."""
+        """The connection is gone: QoS 0 and what snapshots had not sent may go with it."""
         self.connected = False
-        self.live_0.clear()
+        for topic, line in self.live.items():
+            self.maybe += [(copy, None) for copy in line if copy.qos == 0]
+            rest = [copy for copy in line if copy.qos > 0]
+            if self.blocked:
+                # Perhaps sent and not read: then they are sent again, when the window of the next connection allows.
+                self.unread += rest
+                rest = []
+            self.live[topic] = deque(rest)
         # What this connection could not take counts as sent, if its turn had come.
-        self.perhaps_dropped |= {c.publication.number for c in self.live if self.too_large(self.size_of(c))}
+        large = [copy for copy in self.all_live() if self.too_large(self.size_of(copy))]
+        self.perhaps_dropped |= {copy.publication.number for copy in large}
+        self.perhaps_forgotten |= {p.packet_id for p in self.redeliver if self.perhaps_too_large(p)}
         self.unacknowledged += self.redeliver  # what was sent again stands before what was not yet
         self.redeliver.clear()
-        for snapshot in self.snapshots:
-            self.maybe += [snapshot.copy_of(p) for p in snapshot.pending.values()]
-            self.maybe += [snapshot.copy_of(p) for many in snapshot.changed.values() for p in many]
-        self.maybe = [copy for copy in self.maybe if copy.qos > 0]
-        self.snapshots.clear()
+        for snapshot in list(self.snapshots):
+            self.retire(snapshot, snapshot.pending.values())
 
     def end(self) -> None:
         self.exists = False
         self.start_session()
 
     def owe_live(self, copy: Copy) -> None:
-        if copy.qos == 0:
-            if self.connected:
-                self.live_0.append(copy)
-        else:
-            self.live.append(copy)
-        for snapshot in self.snapshots:
-            if copy.publication.topic in snapshot.pending:
-                snapshot.early.add(copy.publication.topic)
+        if not copy.publication.payload and (self.version != 5 or not copy.publication.properties):
+            self.emptied.add(copy.publication.topic)
+        if copy.qos > 0 or self.connected:
+            self.live.setdefault(copy.publication.topic, deque()).append(copy)
+        self.overtake(copy.publication.topic)
 
-    def set_changed(self, topic: str, new: Publication | None) -> None:
-        """The stored message of a topic was replaced, deleted or has expired: it may no longer be sent as it was."""
+    def is_waiting(self, topic: str) -> bool:
+        return (
+            bool(self.live.get(topic))
+            or any(topic in snapshot.early for snapshot in self.snapshots)
+            or any(copy.publication.topic == topic for copy, _ in self.maybe)
+            or self.pool.owes(self.name, topic)
+        )
+
+    def overtake(self, topic: str) -> None:
+        """A live message: a stored one of that topic that has yet to come is put before it."""
+        for snapshot in self.snapshots:
+            if topic in snapshot.pending:
+                snapshot.early.add(topic)
+
+    def tell_live(self, topic: str) -> None:
         for snapshot in self.snapshots:
             snapshot.told_live.add(topic)
+
+    def set_changed(self, topic: str, new: Publication | None, number: int) -> None:
+        """The stored message of a topic was replaced, deleted or has expired: it may no longer be sent as it was."""
+        self.tell_live(topic)
+        for snapshot in self.snapshots:
+            if new is None and snapshot.since is not None and matches(snapshot.subscription.wish.topic_filter, topic):
+                snapshot.deleted.setdefault(topic, number)
             old = snapshot.pending.pop(topic, None)
             if old is not None and (self.blocked or topic in snapshot.early):
                 snapshot.changed.setdefault(topic, []).append(old)
-            if new is not None and self.lossy:
+            if new is not None and self.lossy and matches(snapshot.subscription.wish.topic_filter, topic):
                 # A live copy that the queue had no room for is made up for by the snapshot.
                 snapshot.changed.setdefault(topic, []).append(new)
 
     def begin_snapshot(self, snapshot: Snapshot) -> None:
+        snapshot.begun = self.receipts
+        # What waits for a topic makes the copy wait behind it, out of reach of later changes.
+        snapshot.early |= {topic for topic in snapshot.pending if self.is_waiting(topic)}
         for other in self.snapshots:
             other.alone = snapshot.alone = False
         self.snapshots.append(snapshot)
 
     def end_snapshots_of(self, topic_filter: str) -> None:
         for snapshot in [s for s in self.snapshots if s.subscription.wish.topic_filter == topic_filter]:
-            self.snapshots.remove(snapshot)
-            for topic, publication in snapshot.pending.items():
-                if self.blocked or topic in snapshot.early:
-                    self.maybe.append(snapshot.copy_of(publication))
-            self.maybe += [snapshot.copy_of(p) for many in snapshot.changed.values() for p in many]
+            on_its_way = [p for topic, p in snapshot.pending.items() if self.blocked or topic in snapshot.early]
+            self.retire(snapshot, on_its_way)
             for other in self.snapshots:
                 # Copies that look alike may have been sent for the one and taken for the other.
-                other.soft |= {t for t, p in other.pending.items() if p.number in snapshot.consumed}
-                self.maybe += [other.copy_of(p) for p in snapshot.pending.values() if p.number in other.consumed]
+                other.soft |= {t for t, p in other.pending.items() if snapshot.took(p, since=other.begun)}
+                pending = snapshot.pending.values()
+                self.maybe += [(other.copy_of(p), other) for p in pending if other.took(p, since=snapshot.begun)]
+
+    def retire(self, snapshot: Snapshot, on_their_way: Iterable[Publication]) -> None:
+        """A snapshot has ended; copies that wait in line behind others of their topic may still come."""
+        self.snapshots.remove(snapshot)
+        self.past.append(snapshot)
+        self.maybe += [(snapshot.copy_of(p), snapshot) for p in on_their_way]
+        self.maybe += [(snapshot.copy_of(p), snapshot) for many in snapshot.changed.values() for p in many]
+        for topic, number in snapshot.deleted.items():
+            gone = Publication(number, topic, b"", 0, True, "", "", 0)
+            self.maybe.append((Copy(gone, 0, True, snapshot.subscription.identifiers), snapshot))
 
     # What arrives.
 
     def receive(self, packet: Publish, now_ms: int) -> None:
         if self.largest and len(packet.raw) > self.largest:
             raise Mismatch(f"{shown(packet)} has {len(packet.raw)} bytes, {self.name} takes {self.largest}")
+        self.receipts += 1
         if packet.topic == END_MARKER:
             self.receive_marker(packet, now_ms)
             return
@@ -283,66 +346,78 @@ class Person:
             same = (first.topic, first.payload, first.qos, first.retain, first.packet_id)
             if same == (packet.topic, packet.payload, packet.qos, packet.retain, packet.packet_id):
                 return
-            if not self.perhaps_too_large(first):
+            if not self.perhaps_too_large(first) and first.packet_id not in self.perhaps_forgotten:
                 raise Mismatch(f"sent again was {shown(packet)}, expected {shown(first)} with id {first.packet_id}")
         # Sent before, while the client was not reading, so new to it.
         self.was_blocked = True
         self.settle_debt(packet, now_ms)
 
     def redeliver_due(self) -> bool:
-        while self.redeliver and self.perhaps_too_large(self.redeliver[0]):
+        """Whether something must be sent again before anything new."""
+        while self.redeliver:
+            first = self.redeliver[0]
+            if not self.perhaps_too_large(first) and first.packet_id not in self.perhaps_forgotten:
+                return True
             self.redeliver.popleft()
-        return bool(self.redeliver)
+        return False
 
     def perhaps_too_large(self, packet: Publish) -> bool:
         """Sent again, a packet may have grown: the client may have had another version or another maximum."""
         return 0 < self.largest < len(packet.raw) + LARGEST_GROWTH
 
     def settle_debt(self, packet: Publish, now_ms: int) -> None:
+        """Find what this copy was owed for, the most certain explanation first."""
         origin: Snapshot | None = None
-        found = self.take_live(packet, now_ms)
+        found = self.take_live(packet, now_ms, losses=False)
         if found is None:
-            found, origin = self.take_snapshot(packet, now_ms)
+            found = self.take_unread(packet, now_ms)
+        if found is None:
+            found, origin = self.take_pending(packet, now_ms)
         if found is None and self.pool.take(self, packet, now_ms):
             return  # groups may be given old messages late: another member's that has left
-        found = found or self.take_maybe(packet, now_ms)
+        if found is None:
+            found = self.take_live(packet, now_ms, losses=True)
+        if found is None:
+            found, origin = self.take_changed(packet, now_ms)
+        if found is None and self.pool.take_again(self, packet, now_ms):
+            return
+        if found is None:
+            found, origin = self.take_maybe(packet, now_ms)
+            if found is not None and found.number in self.looked_alike:
+                return  # it and the one taken for it may have changed places
+        if found is None and not packet.payload and packet.topic in self.emptied:
+            return  # taken for another that looks just like it
         if found is None:
             raise Mismatch(
                 f"{self.name} got {shown(packet)}, which it is not owed\n"
-                f"  live q0: {listed(self.live_0)}\n  live: {listed(self.live)}\n  snapshots: {self.open_snapshots()}\n"
-                f"  maybe: {listed(self.maybe)}"
+                f"  live: {listed(self.all_live())}\n  snapshots: {self.open_snapshots()}\n"
+                f"  maybe: {listed(copy for copy, _ in self.maybe)}"
             )
-        self.check_order(packet, found.number, origin)
+        if not packet.dup:
+            self.check_order(packet, found.number, origin)
 
     def check_order(self, packet: Publish, number: int, origin: Snapshot | None) -> None:
-        """A topic never goes back. Between live messages of different QoS the order is open, as MQTT has it; what was
-        published before a subscription was made does not bind its snapshot.
-        """
-        topic, line = packet.topic, self.line(packet)
-        if origin is not None:
-            before = origin.newest.get(topic, 0)
-        else:
-            before = max(self.newest.get((topic, line), 0), self.newest_snapshot.get(topic, 0))
+        """A topic never goes back. What was published before a subscription was made does not bind its snapshot."""
+        topic = packet.topic
+        before = origin.newest.get(topic, 0) if origin is not None else self.newest.get(topic, 0)
         if number < before:
             raise Mismatch(f"{self.name} got {shown(packet)} of publish {number} after one of {before}")
-        for snapshot in self.snapshots:
+        for snapshot in (*self.snapshots, *self.past):
             if number > snapshot.number:
                 snapshot.newest[topic] = max(number, snapshot.newest.get(topic, 0))
-        if origin is not None:
-            self.newest_snapshot[topic] = max(number, self.newest_snapshot.get(topic, 0))
-        else:
-            self.newest[topic, line] = number
+        self.newest[topic] = max(number, self.newest.get(topic, 0))
 
-    def line(self, packet: Publish) -> int:
-        return min(packet.qos, 1)
+    def take_live(self, packet: Publish, now_ms: int, losses: bool) -> Publication | None:
+        """The next in line that this can be; of several that look alike the one that had to come.
 
-    def take_live(self, packet: Publish, now_ms: int) -> Publication | None:
-        """The next in line that this can be; of several that look alike the one that had to come."""
-        line = self.live_0 if packet.qos == 0 else self.live
+        With `losses`, what comes before it may also have been dropped for want of room.
+        """
+        line = self.live.get(packet.topic, deque())
         place = -1
         for at, copy in enumerate(line):
-            must_come = not self.may_skip(copy, now_ms)
-            if self.is_same(copy, packet, now_ms) and (place < 0 or (must_come and not self.is_vague(copy))):
+            must_come = not (self.may_skip(copy, now_ms) if losses else self.has_no_right(copy, now_ms))
+            # Whoever was not reading may have been sent what has expired by now.
+            if self.is_same(copy, packet, now_ms) and (place < 0 or (must_come and not self.was_blocked)):
                 place = at
             if must_come:
                 break
@@ -353,22 +428,48 @@ class Person:
             line.popleft()
         return found.publication
 
-    def take_snapshot(self, packet: Publish, now_ms: int) -> tuple[Publication | None, Snapshot | None]:
+    def take_unread(self, packet: Publish, now_ms: int) -> Publication | None:
+        for copy in self.unread:
+            if self.is_same(copy, packet, now_ms):
+                self.unread.remove(copy)
+                return copy.publication
+        return None
+
+    def take_pending(self, packet: Publish, now_ms: int) -> tuple[Publication | None, Snapshot | None]:
+        fitting = [
+            (snapshot, publication)
+            for snapshot in self.snapshots
+            if (publication := snapshot.pending.get(packet.topic)) is not None
+            and self.is_same(snapshot.copy_of(publication), packet, now_ms)
+        ]
+        if not fitting:
+            return None, None
+        # Of snapshots that owe the same, the one whose order allows it, and that surely has not been served yet.
+        snapshot, publication = min(
+            fitting, key=lambda pair: (not pair[0].allows(pair[1]), packet.topic in pair[0].soft)
+        )
+        if not publication.is_kept(now_ms) and not self.was_blocked:
+            raise Mismatch(f"{self.name} got {shown(packet)}, which expired at {publication.forgotten_ms}")
+        del snapshot.pending[packet.topic]
+        snapshot.consumed[publication.number] = self.receipts
+        self.looked_alike.add(publication.number)
+        snapshot.sent += 1
+        return publication, snapshot
+
+    def take_changed(self, packet: Publish, now_ms: int) -> tuple[Publication | None, Snapshot | None]:
+        fitting = [
+            (snapshot, publication)
+            for snapshot in self.snapshots
+            for publication in snapshot.changed.get(packet.topic, [])
+            if self.is_same(snapshot.copy_of(publication), packet, now_ms)
+        ]
+        if fitting:
+            snapshot, publication = min(fitting, key=lambda pair: not pair[0].allows(pair[1]))
+            snapshot.changed[packet.topic].remove(publication)
+            snapshot.sent += 1
+            self.looked_alike.add(publication.number)
+            return publication, snapshot
         for snapshot in self.snapshots:
-            publication = snapshot.pending.get(packet.topic)
-            if publication is not None and self.is_same(snapshot.copy_of(publication), packet, now_ms):
-                if not publication.is_kept(now_ms) and not self.was_blocked:
-                    raise Mismatch(f"{self.name} got {shown(packet)}, which expired at {publication.forgotten_ms}")
-                del snapshot.pending[packet.topic]
-                snapshot.consumed.add(publication.number)
-                snapshot.sent += 1
-                return publication, snapshot
-        for snapshot in self.snapshots:
-            for other in snapshot.changed.get(packet.topic, []):
-                if self.is_same(snapshot.copy_of(other), packet, now_ms):
-                    snapshot.changed[packet.topic].remove(other)
-                    snapshot.sent += 1
-                    return other, snapshot
             if self.is_tombstone(snapshot, packet):
                 number = snapshot.deleted.pop(packet.topic)
                 snapshot.sent += 1
@@ -411,52 +512,73 @@ class Person:
             return False
         return interval == left or self.was_blocked  # a client that did not read gets what was true then
 
-    def take_maybe(self, packet: Publish, now_ms: int) -> Publication | None:
-        for copy in self.maybe:
-            if self.is_same(copy, packet, now_ms):
-                self.maybe.remove(copy)
-                return copy.publication
-        return None
+    def take_maybe(self, packet: Publish, now_ms: int) -> tuple[Publication | None, Snapshot | None]:
+        fitting = [entry for entry in self.maybe if self.is_same(entry[0], packet, now_ms)]
+        if not fitting:
+            return None, None
+        entry = min(fitting, key=lambda e: e[1] is not None and not e[1].allows(e[0].publication))
+        self.maybe.remove(entry)
+        return entry[0].publication, entry[1]
 
     def receive_marker(self, packet: Publish, now_ms: int) -> None:
         told = json.loads(packet.payload)
-        for snapshot in self.snapshots:
-            if snapshot.marked and not snapshot.over and snapshot.subscription.wish.topic_filter == told["filter"]:
-                break
-        else:
+        named = [s for s in self.snapshots if s.marked and s.subscription.wish.topic_filter == told["filter"]]
+        snapshot = next((s for s in named if not s.over), None)
+        if snapshot is not None:
+            snapshot.full = told["full"]
+        if (snapshot is None or self.lacks(snapshot, now_ms)) and self.is_late_marker(told["filter"]):
+            return
+        if snapshot is None:
             raise Mismatch(f"{self.name} got an end marker that it is not owed: {told}")
         snapshot.over = True
         self.markers[told["filter"]] = (told["version"], snapshot.number)
         if snapshot.alone:
             # Where live messages get lost, a copy that makes up for one may look like it.
-            if told["count"] != snapshot.sent and not self.lossy:
+            dropped = len(snapshot.early) + sum(len(many) for many in snapshot.changed.values())
+            if not snapshot.sent <= told["count"] <= snapshot.sent + dropped and not self.lossy:
                 raise Mismatch(f"end marker of {self.name} counts {told['count']} copies, {snapshot.sent} came")
-            self.check_complete(snapshot, told, now_ms)
-            self.snapshots.remove(snapshot)
+            self.check_complete(snapshot, now_ms)
+        if snapshot.alone or not snapshot.pending:
+            self.retire(snapshot, [])
 
-    def check_complete(self, snapshot: Snapshot, told: dict[str, Any], now_ms: int) -> None:
-        left = {t: p for t, p in snapshot.pending.items() if t not in snapshot.soft}
-        if snapshot.since is not None and not told["full"]:
-            early = [t for t, p in left.items() if p.number > snapshot.since]
-            if late := [n for n in snapshot.consumed if n <= snapshot.since]:
+    def is_late_marker(self, topic_filter: str) -> bool:
+        """A marker that waited in line, while its subscription was replaced by another."""
+        for snapshot in self.past:
+            if snapshot.marked and not snapshot.over and snapshot.subscription.wish.topic_filter == topic_filter:
+                snapshot.over = True
+                return self.marks
+        return False
+
+    def check_complete(self, snapshot: Snapshot, now_ms: int) -> None:
+        if snapshot.since is not None and not snapshot.full:
+            if late := [number for number in snapshot.consumed if number <= snapshot.since]:
                 raise Mismatch(f"delta of {self.name} since {snapshot.since} repeats publishes {late}")
             untold = sorted(set(snapshot.deleted) - snapshot.told_live)
             if untold and not self.lossy:
                 raise Mismatch(f"delta of {self.name} does not tell that {untold} are gone")
-            left = {t: left[t] for t in early}
-        missing = [str(snapshot.copy_of(p)) for p in left.values() if not self.may_skip(snapshot.copy_of(p), now_ms)]
-        if missing:
+        if missing := self.lacks(snapshot, now_ms):
             raise Mismatch(f"snapshot of {snapshot.subscription.wish} for {self.name} lacks {missing}")
+
+    def lacks(self, snapshot: Snapshot, now_ms: int) -> list[str]:
+        """Copies that had to come and did not."""
+        left = {t: p for t, p in snapshot.pending.items() if t not in snapshot.soft}
+        if snapshot.since is not None and not snapshot.full:
+            left = {t: p for t, p in left.items() if p.number > snapshot.since}
+        copies = [snapshot.copy_of(publication) for publication in left.values()]
+        return [str(copy) for copy in copies if not self.may_skip(copy, now_ms)]
 
     # What must be true of what arrives, and when nothing more does.
 
     def may_skip(self, copy: Copy, now_ms: int) -> bool:
-        """Whether it is right that a copy does not come."""
+        """Whether it can be right that a copy does not come."""
+        return self.has_no_right(copy, now_ms) or self.lossy or self.is_vague(copy)
+
+    def has_no_right(self, copy: Copy, now_ms: int) -> bool:
+        """Whether a copy need not come: it has expired, or the client cannot take it."""
         publication = copy.publication
         expired = publication.expires_ms is not None and publication.expires_ms <= now_ms
         gone = copy.retain and not publication.is_kept(now_ms)
-        dropped = publication.number in self.perhaps_dropped or self.too_large(self.size_of(copy))
-        return expired or gone or dropped or self.lossy or self.is_vague(copy)
+        return expired or gone or publication.number in self.perhaps_dropped or self.too_large(self.size_of(copy))
 
     def is_vague(self, copy: Copy) -> bool:
         """Empty messages look alike; for a client that did not read, which of them had expired by then is open."""
@@ -487,7 +609,7 @@ class Person:
 
     def check_up_to_date(self, now_ms: int) -> None:
         """Called when the client has read and acknowledged all there is."""
-        owed = [str(copy) for copy in (*self.live_0, *self.live) if not self.may_skip(copy, now_ms)]
+        owed = [str(copy) for copy in (*self.unread, *self.all_live()) if not self.may_skip(copy, now_ms)]
         if owed:
             raise Mismatch(f"{self.name} never got {owed}")
         if self.redeliver_due():
@@ -495,11 +617,16 @@ class Person:
         for snapshot in self.snapshots:
             if snapshot.marked and not snapshot.over:
                 raise Mismatch(f"{self.name} never got the end marker of {snapshot.subscription.wish}")
-            self.check_complete(snapshot, {"full": snapshot.since is None}, now_ms)
-        self.live_0.clear()
+            self.check_complete(snapshot, now_ms)
         self.live.clear()
+        self.unread.clear()
+        self.looked_alike.clear()
+        self.past.clear()
         self.snapshots.clear()
         self.was_blocked = False
+
+    def all_live(self) -> list[Copy]:
+        return [copy for line in self.live.values() for copy in line]
 
     def open_snapshots(self) -> str:
         parts = [
