@@ -30,7 +30,8 @@ class Mosquitto:
         self.folder = folder
         self.config = folder / "mosquitto.conf"
         self.config.write_text(
-            f"user {getpass.getuser()}\nlistener {self.port} 127.0.0.1\npersistence true\npersistence_location {folder}/\n"
+            f"user {getpass.getuser()}\nlistener {self.port} 127.0.0.1\n"
+            f"persistence true\npersistence_location {folder}/\n"
             f"autosave_on_changes true\nautosave_interval 1\nmax_queued_messages 0\n{extra}"
         )
         self.process: subprocess.Popen[bytes] | None = None

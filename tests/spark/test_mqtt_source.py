@@ -151,7 +151,8 @@ def test_a_topic_in_two_tasks_is_failed_and_not_left_to_chance(
 
 def test_rows_travel_with_their_properties(spark: SparkSession, broker: Mosquitto | Holdfast) -> None:
     row = (
-        "full/1", bytearray(b"\x00\x01"), 2, True, "image/png", "answers", bytearray(b"id"), 0, 600, [{"key": "a", "value": "b"}],
+        "full/1", bytearray(b"\x00\x01"), 2, True, "image/png", "answers",
+        bytearray(b"id"), 0, 600, [{"key": "a", "value": "b"}],
     )  # fmt: skip
     schema = (
         "topic string, payload binary, qos int, retain boolean, content_type string, response_topic string, "

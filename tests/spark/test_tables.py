@@ -3,6 +3,7 @@
 import random
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def slot(moment: datetime, period: str) -> datetime:
 
 def plain_stats(rows: list[Row]) -> dict[str, Any]:
     times = [row["timestamp"] for row in rows]
-    gaps = [(b - a) // timedelta(microseconds=1) for a, b in zip(times, times[1:], strict=False)]
+    gaps = [(b - a) // timedelta(microseconds=1) for a, b in pairwise(times)]
     found: dict[str, Any] = {
         "messages": len(rows),
         "bytes": sum(len(row["payload"]) for row in rows),
