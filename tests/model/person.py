@@ -266,6 +266,7 @@ class Person:
     def is_waiting(self, topic: str) -> bool:
         return (
             bool(self.live.get(topic))
+            or any(copy.publication.topic == topic for copy in self.unread)
             or any(topic in snapshot.early for snapshot in self.snapshots)
             or any(copy.publication.topic == topic for copy, _ in self.maybe)
             or self.pool.owes(self.name, topic)
@@ -526,8 +527,9 @@ class Person:
         snapshot = next((s for s in named if not s.over), None)
         if snapshot is not None:
             snapshot.full = told["full"]
-        if (snapshot is None or self.lacks(snapshot, now_ms)) and self.is_late_marker(told["filter"]):
-            return
+        if snapshot is None or (snapshot.alone and self.lacks(snapshot, now_ms)):
+            if self.is_late_marker(told["filter"]):
+                return
         if snapshot is None:
             raise Mismatch(f"{self.name} got an end marker that it is not owed: {told}")
         snapshot.over = True
@@ -539,7 +541,7 @@ class Person:
                 raise Mismatch(f"end marker of {self.name} counts {told['count']} copies, {snapshot.sent} came")
             self.check_complete(snapshot, now_ms)
         if snapshot.alone or not snapshot.pending:
-            self.retire(snapshot, [])
+            self.retire(snapshot, snapshot.pending.values() if self.lossy else [])
 
     def is_late_marker(self, topic_filter: str) -> bool:
         """A marker that waited in line, while its subscription was replaced by another."""
