@@ -36,7 +36,7 @@ def normal(row: Row) -> tuple[object, ...]:
         elif isinstance(value, bytearray):
             value = bytes(value)
         elif name == "user_properties":
-            value = tuple((pair["key"], pair["value"]) for pair in value)
+            value = tuple((pair["key"], pair["value"]) for pair in value or ())
         values.append(value)
     return tuple(values)
 
