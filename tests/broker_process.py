@@ -263,7 +263,10 @@ def holdfast_only() -> None:
 
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
-    """Start another Holdfast for this test, e.g. `start_broker(retainer__enable=False, listen=[...])`."""
+    """Start another Holdfast for this test, e.g. `start_broker(retainer__enable=False, listen=[...])`.
+
+    Without history, unless the test names one of its settings or asks for the API.
+    """
     started: list[BrokerProcess] = []
 
     def start(
@@ -276,6 +279,8 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     ) -> BrokerProcess:
         if under_test() == MOSQUITTO:
             pytest.skip("needs a broker with Holdfast's settings")
+        if not any(key.startswith("history") for key in settings) and not any(url.startswith("http") for url in listen):
+            settings["history__enable"] = False  # its process takes longer to start than most tests to run
         folder = data if data is not None else tmp_path / f"data{len(started)}"
         started.append(start_holdfast(folder, settings, listen=listen, args=args, env=env))
         return started[-1]

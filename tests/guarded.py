@@ -31,7 +31,9 @@ class Guarded:
             self.rules.write_text(rules)
             auth += f'access_file = "{self.rules}"\n'
         self.config.write_text(f"{auth}{extra}")
-        self.broker: BrokerProcess = start_holdfast(folder / "data", listen=listen, args=["--config", str(self.config)])
+        self.broker: BrokerProcess = start_holdfast(
+            folder / "data", {"history.enable": False}, listen=listen, args=["--config", str(self.config)]
+        )
         self._clients: list[WireClient] = []
 
     def enter(self, user: str = "owner", client_id: str = "", version: int = 5, **fields: Any) -> WireClient:

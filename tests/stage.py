@@ -339,7 +339,7 @@ class StageBuilder:
         key = json.dumps(settings, sort_keys=True)
         if key not in self.running:
             plain = {name: json.dumps(v) if isinstance(v, list | dict) else v for name, v in settings.items()}
-            self.running[key] = start_holdfast(self.folder("settings"), plain)
+            self.running[key] = start_holdfast(self.folder("settings"), {"history.enable": False, **plain})
         return self.running[key]
 
     def stop(self) -> None:

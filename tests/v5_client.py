@@ -49,7 +49,7 @@ def broker_with(folder: Any, **settings: Any) -> Iterator[BrokerProcess]:
     if under_test() == MOSQUITTO:
         pytest.skip("needs a broker with Holdfast's settings")
     plain = {name: json.dumps(value) if isinstance(value, list | dict) else value for name, value in settings.items()}
-    running = start_holdfast(folder, plain)
+    running = start_holdfast(folder, {"history.enable": False, **plain})
     yield running
     running.stop()
 

@@ -69,7 +69,7 @@ def retained(broker: BrokerProcess, topic_filter: str) -> dict[str, bytes]:
 def test_publishes_are_refused_while_the_disk_is_full_and_accepted_again_after(
     start_broker: Callable[..., BrokerProcess],
 ) -> None:
-    broker = start_broker()
+    broker = start_broker(history__enable=True)
     with WireClient(broker.port, 5) as client:
         client.connect("five")
         assert client.publish("full/before", b"kept", qos=1, retain=True) is not None
@@ -93,7 +93,7 @@ def test_publishes_are_refused_while_the_disk_is_full_and_accepted_again_after(
     publish_until_accepted(broker, "full/after", b"room again")
     assert retained(broker, "full/after") == {"full/after": b"room again"}
     broker.kill()
-    again = start_broker(data=broker_folder(broker))
+    again = start_broker(data=broker_folder(broker), history__enable=True)
     found = retained(again, "full/#")
     assert found["full/before"] == b"kept"
     assert found["full/after"] == b"room again"
@@ -124,7 +124,7 @@ def test_a_follower_whose_disk_is_full_holds_up_nobody_and_catches_up(
             broker.wait_output("cannot be written", timeout=WITHIN_S)
         until(lambda: "caught up" in broker.output)
     assert broker.stop() == 0
-    again = start_broker(data=folder)
+    again = start_broker(data=folder, history__enable=True)
     assert len(retained(again, "follow/#")) == 200
     again.stop()
     from deltalake import DeltaTable
