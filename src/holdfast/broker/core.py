@@ -168,6 +168,7 @@ class Broker:
         while timer is not None:
             self.on_timer(timer)
             timer = self.timers.take(now_ms)
+        self.timers.sweep()
         self.expire()
 
     def work(self, now_ms: int) -> None:

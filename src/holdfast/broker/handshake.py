@@ -240,6 +240,7 @@ def attach(broker: "Broker", connection: Connection, session: Session, packet: C
     protocol = PROTOCOL_NAMES[packet.version]
     connection.publisher = Publisher(session.client_id, connection.username, protocol)
     session.connection = connection
+    broker.timers.dead += 1  # its end, and the time this client had to connect
     session.certified = connection.identity != ""
     session.protocol = protocol
     session.expires_at_ms = 0

@@ -66,6 +66,7 @@ def close(broker: "Broker", connection: Connection, text: str) -> None:
         return
     was_connected = connection.state == CONNECTED
     connection.state = CLOSED
+    broker.timers.dead += 1
     connection.close_reason = text
     connection.partial.clear()
     connection.partial_size = 0
@@ -118,6 +119,7 @@ def end_session(broker: "Broker", session: Session) -> None:
     if session.ended:
         return
     session.ended = True
+    broker.timers.dead += 1
     if broker.sessions.get(session.client_id) is session:
         del broker.sessions[session.client_id]
     end_all(broker, session)

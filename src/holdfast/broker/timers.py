@@ -1,16 +1,24 @@
-"""Things due at a time, earliest first. What was cancelled or moved is noticed when it comes up, not before."""
+"""Things due at a time, earliest first. What was cancelled or moved is noticed when it comes up, or when much of it is.
 
-from heapq import heappop, heappush
+A keep alive may be 18 hours and a session's end years away: without the second rule, clients that come and go would
+each leave a connection in memory for that long.
+"""
+
+from heapq import heapify, heappop, heappush
 from typing import Final, final
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.session import Session
+from holdfast.protocol.mqtt.connection import AUTHENTICATING, CONNECTED, WAITING
 
 CONNECT_TIMEOUT: Final = 0
 KEEP_ALIVE: Final = 1
 SESSION_EXPIRY: Final = 2
 WILL: Final = 3
 CARRIER: Final = 4
+
+# Fewer than this are not worth looking for.
+DEAD_LEAST: Final = 256
 
 
 @final
@@ -20,12 +28,37 @@ class Timer:
         self.connection: Final = connection
         self.session: Final = session
 
+    def is_dead(self, due_ms: int) -> bool:
+        """Whether nothing will happen when this comes up."""
+        connection = self.connection
+        if connection is not None:
+            if self.kind == CONNECT_TIMEOUT:
+                return connection.state != WAITING and connection.state != AUTHENTICATING
+            return connection.state != CONNECTED
+        session = self.session
+        if session is None or session.ended:
+            return True
+        if self.kind == SESSION_EXPIRY:
+            return session.connection is not None or session.expires_at_ms != due_ms
+        will = session.will
+        return will is None or will.due_ms != due_ms
+
 
 @final
 class Timers:
+    """`dead` is about how many of the heap have lost their reason; whoever takes it away counts."""
+
     def __init__(self) -> None:
         self.heap: list[tuple[int, int, Timer]] = []
         self.sequence = 0
+        self.dead = 0
+
+    def sweep(self) -> None:
+        """Forget what is dead once that may be half of all: the work is a constant share of having added it."""
+        if self.dead > DEAD_LEAST and self.dead * 2 > len(self.heap):
+            self.dead = 0
+            self.heap = [entry for entry in self.heap if not entry[2].is_dead(entry[0])]
+            heapify(self.heap)
 
     def add(self, due_ms: int, timer: Timer) -> None:
         self.sequence += 1
