@@ -324,10 +324,10 @@ class Driver:
         self.oracle.check_fold()
 
     def restart(self) -> None:
-        for name in list(self.world.links):
-            self.oracle.leave(name, normal=False)
+        self.oracle.restart()
         self.world.links.clear()
         self.world.restart()
+        self.tick()  # the first thing a broker does when it serves
 
     # Reading.
 

@@ -37,6 +37,7 @@ class Oracle:
         self.timers: list[Timer] = []
         self.timer_order = 0
         self.wills = 0
+        self.restarts = 0
 
     # The store.
 
@@ -157,7 +158,7 @@ class Oracle:
             person.start_session()
         self.wills += 1
         size = step.will.size if step.will is not None else 0
-        person.connect(step, f"w{self.wills}".encode().ljust(size, b".") if size else b"")
+        person.connect(step, self.wills, f"w{self.wills}".encode().ljust(size, b".") if size else b"")
         return present
 
     def leave(self, name: str, normal: bool) -> None:
@@ -179,6 +180,30 @@ class Oracle:
             else:
                 will.due_ms = self.now_ms + will.delay_s * 1000
                 self.at(will.due_ms, name, "will")
+
+    def restart(self) -> None:
+        """Everyone is cut off. Sessions that end with their connection are gone without a word; what the others have
+        still to come, their end or their will, is due when it would have been.
+        """
+        self.restarts += 1
+        self.timers.clear()
+        for person in sorted(self.people.values(), key=lambda each: each.recorded):
+            if person.connected:
+                self.unsettle(person.name)
+                person.leave()
+                if not person.recorded:
+                    person.will = None
+                    person.end()
+                    continue
+                if person.expiry_s != FOREVER:
+                    person.expires_ms = self.now_ms + person.expiry_s * 1000
+                if person.will is not None:
+                    person.will.due_ms = self.now_ms + person.will.delay_s * 1000
+            person.forget_unrecorded()
+            if person.expires_ms:
+                self.at(person.expires_ms, person.name, "session")
+            if person.will is not None:
+                self.at(person.will.due_ms, person.name, "will")
 
     def end_session(self, person: Person) -> None:
         will, person.will = person.will, None

@@ -199,6 +199,7 @@ class Person:
         self.start_session()
 
     def start_session(self) -> None:
+        self.recorded = 0  # since which CONNECT the session is to outlive its connection; then it stays recorded
         self.live: dict[str, deque[Copy]] = {}
         self.unread: list[Copy] = []
         self.snapshots: list[Snapshot] = []
@@ -216,7 +217,7 @@ class Person:
 
     # Events.
 
-    def connect(self, step: Connect, will_payload: bytes) -> None:
+    def connect(self, step: Connect, number: int, will_payload: bytes) -> None:
         self.connected = self.exists = True
         self.expires_ms = 0
         self.version = step.version
@@ -224,6 +225,8 @@ class Person:
         self.largest = step.largest if not step.aliases else 0
         self.marks = step.marks and not self.largest  # the marker itself would be too large
         self.expiry_s = step.expiry_s if step.version == 5 else (0 if step.clean else FOREVER)
+        if self.expiry_s != 0 and not self.recorded:
+            self.recorded = number
         self.blocked = self.was_blocked = False
         self.redeliver = deque(self.unacknowledged)
         self.unacknowledged = []
@@ -244,13 +247,17 @@ class Person:
                 rest = []
             self.live[topic] = deque(rest)
         # What this connection could not take counts as sent, if its turn had come.
-        large = [copy for copy in self.all_live() if self.too_large(self.size_of(copy))]
+        large = [copy for copy in (*self.unread, *self.all_live()) if self.too_large(self.size_of(copy))]
         self.perhaps_dropped |= {copy.publication.number for copy in large}
         self.perhaps_forgotten |= {p.packet_id for p in self.redeliver if self.perhaps_too_large(p)}
         self.unacknowledged += self.redeliver  # what was sent again stands before what was not yet
         self.redeliver.clear()
         for snapshot in list(self.snapshots):
             self.retire(snapshot, snapshot.pending.values())
+
+    def forget_unrecorded(self) -> None:
+        """The broker started again. Copies of snapshots are in no log: those under way may not be sent again."""
+        self.perhaps_forgotten |= {p.packet_id for p in self.unacknowledged if p.retain}
 
     def end(self) -> None:
         self.exists = False

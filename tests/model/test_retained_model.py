@@ -12,9 +12,11 @@ import random
 
 import pytest
 
+from model.disk_world import DiskOnlyWorld, DiskWorld
 from model.drive import failure_of, report
 from model.fold import Limits, Outcome, Publication, fold, matches, verdict
 from model.steps import make_plan
+from model.world import World
 
 STEPS = int(os.environ.get("MODEL_STEPS", "20000"))
 FIRST_SEED = int(os.environ.get("MODEL_SEED", "0"))
@@ -22,11 +24,11 @@ STEPS_PER_RUN = 120
 PARTS = 8
 
 
-def run_seeds(seeds: range) -> None:
+def run_seeds(seeds: range, world: type[World] = World) -> None:
     for seed in seeds:
-        plan = make_plan(seed, STEPS_PER_RUN)
-        if failure_of(plan) is not None:
-            pytest.fail(report(plan), pytrace=False)
+        plan = make_plan(seed, STEPS_PER_RUN, world.can_restart)
+        if failure_of(plan, world) is not None:
+            pytest.fail(report(plan, world), pytrace=False)
 
 
 @pytest.mark.timeout(0 if STEPS > 100_000 else 120)
@@ -35,6 +37,13 @@ def test_broker_agrees_with_the_model(part: int) -> None:
     runs = -(-STEPS // STEPS_PER_RUN // PARTS) + 1
     begin = FIRST_SEED + part * runs
     run_seeds(range(begin, begin + runs))
+
+
+@pytest.mark.timeout(0 if STEPS > 100_000 else 120)
+@pytest.mark.parametrize("world", [DiskWorld, DiskOnlyWorld], ids=["disc", "disc_only"])
+def test_broker_on_disk_agrees_with_the_model_over_restarts(world: type[World]) -> None:
+    runs = STEPS // 5 // STEPS_PER_RUN
+    run_seeds(range(FIRST_SEED, FIRST_SEED + runs), world)
 
 
 @pytest.mark.timeout(120)

@@ -1,0 +1,112 @@
+"""Worlds whose broker keeps its state: what its log gathers is applied to LMDB, and a restart starts from there.
+
+The journal between the two is left out: it hands records on in order, which has tests of its own. With
+`in_memory=False` the broker reads retained messages from the disk, as with `disc_only`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from holdfast.broker.core import Broker
+from holdfast.broker.expiry import BUCKET_MS
+from holdfast.broker.log import Log
+from holdfast.state.store import StateStore
+from holdfast.storage.disk_index import DiskIndex
+from holdfast.storage.restore import restore_retained, restore_sessions
+from model.steps import Plan
+from model.world import World, core_settings
+
+APPLY_EVERY = 40  # calls; LMDB lags behind the broker by up to this much
+
+
+class DiskWorld(World):
+    can_restart = True
+    in_memory = True
+
+    def __init__(self, plan: Plan) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-model-"))
+        self.store = StateStore(self.folder / "state")
+        self.records: list[bytes] = []
+        self.calls = 0
+        super().__init__(plan)
+
+    def make_broker(self) -> Broker:
+        broker = Broker(core_settings(self.plan), "auto-")
+        broker.log = Log(True, True, [])
+        if not self.in_memory:
+            self.serve_from_disk(broker)
+        return broker
+
+    def serve_from_disk(self, broker: Broker) -> None:
+        broker.retained.index = DiskIndex(self.store.retained)
+        broker.retained.in_memory = False
+
+    def carry_out(self) -> None:
+        log = self.broker.log
+        assert log is not None
+        if log.has_records:
+            self.records += log.take(self.broker)
+        for connection in self.broker.effects.touched:
+            connection.guarded = False
+        super().carry_out()
+        self.calls += 1
+        if self.calls % APPLY_EVERY == 0:
+            self.apply()
+
+    def apply(self) -> None:
+        """The follower catches up."""
+        if self.records:
+            applied = self.store.apply(self.records)
+            self.records = []
+            index = self.broker.retained.index
+            if isinstance(index, DiskIndex):
+                index.view.on_applied(applied)
+
+    def restart(self) -> None:
+        self.apply()
+        offset = self.broker.offset
+        self.broker = Broker(core_settings(self.plan), "auto-")
+        self.broker.log = Log(True, True, [])
+        self.broker.now_ms = self.now_ms
+        self.load()
+        restore_sessions(self.broker, self.store, self.now_ms)
+        self.broker.offset = offset
+        self.broker.retained.tombstones.known_since = offset
+
+    def load(self) -> None:
+        restore_retained(self.broker, self.store, self.now_ms)
+
+    def close(self) -> None:
+        self.store.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class DiskOnlyWorld(DiskWorld):
+    in_memory = False
+
+    def load(self) -> None:
+        self.serve_from_disk(self.broker)
+        statistics = self.store.retained.statistics()
+        retained = self.broker.retained
+        for message in self.store.retained.expiring():
+            retained.expiry.add(message)
+        retained.count = statistics.count
+        retained.size = statistics.size
+        retained.version = statistics.version
+
+    def holds(self, topic: str) -> bool:
+        """On disk an expired message lies until it is purged; it is gone when it is no longer waited for."""
+        message = self.broker.retained.index.get(topic.encode())
+        if message is None or not message.expired(self.now_ms):
+            return message is not None
+        bucket = self.broker.retained.expiry.buckets.get(message.expires_at_ms // BUCKET_MS, {})
+        return message.topic_field in bucket
+
+    def leaks(self) -> list[str]:
+        broker = self.broker
+        return [
+            f"session {name} with {len(s.snapshots)} snapshots" for name, s in broker.sessions.items() if s.snapshots
+        ]
