@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from model.debts import Mismatch
 from model.fold import Publication
 from model.oracle import Oracle, is_shared, payload_of
-from model.person import Mismatch, Person
+from model.person import Person
 from model.steps import (
     CLIENTS,
     TOPICS,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from model.debts import Copy, Mismatch, Snapshot, Subscription
 from model.fold import LIMITS, Outcome, Publication, fold, matches, verdict
-from model.person import FOREVER, Copy, Due, Mismatch, Person, Pool, Snapshot, Subscription, shared_copy
+from model.group import Due, Pool, shared_copy
+from model.person import FOREVER, Person
 from model.steps import CLIENTS, USERS, Connect, Plan, Wish
 from model.world import BEGIN_MS
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from model.debts import Copy, Mismatch, Snapshot, Subscription, listed, shown
 from model.fold import Publication, matches
-from model.steps import Connect, Wish
+from model.group import Pool
+from model.steps import Connect
 from wire_packets import Publish, publish
 from wire_properties import P
 
@@ -25,143 +27,6 @@ END_MARKER = "$holdfast/snapshot/end"
 FOREVER = 0xFFFFFFFF
 LARGEST_GROWTH = 60
 BROKERS_OWN = (P.SUBSCRIPTION_ID, P.TOPIC_ALIAS, P.MESSAGE_EXPIRY)
-
-
-class Mismatch(AssertionError):
-    """The broker did something that the model does not allow."""
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A copy that is owed to someone."""
-
-    publication: Publication
-    qos: int
-    retain: bool
-    identifiers: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        return describe(self.publication.topic, self.publication.payload, self.qos, self.retain, list(self.identifiers))
-
-
-def describe(topic: str, payload: bytes, qos: int, retain: bool, identifiers: list[int]) -> str:
-    shown = f"{topic} {payload!r} q{qos} r{int(retain)}"
-    return f"{shown} ids {identifiers}" if identifiers else shown
-
-
-def shown(packet: Publish) -> str:
-    text = describe(packet.topic, packet.payload, packet.qos, packet.retain, packet.props(P.SUBSCRIPTION_ID))
-    return f"{text} dup" if packet.dup else text
-
-
-@dataclass
-class Subscription:
-    wish: Wish
-    identifier: int
-
-    @property
-    def identifiers(self) -> tuple[int, ...]:
-        return (self.identifier,) if self.identifier else ()
-
-
-@dataclass
-class Snapshot:
-    """What a new subscription is owed of the set as it was.
-
-    `early` are topics that a plain message has overtaken: their retained copy was put in line before it, and may still
-    come after a change. `changed` holds such copies. `soft` are topics that another snapshot may have been sent for,
-    `told_live` those whose later change the client learns of anyway.
-    """
-
-    subscription: Subscription
-    pending: dict[str, Publication]
-    number: int
-    marked: bool
-    since: int | None = None
-    deleted: dict[str, int] = field(default_factory=dict)
-    early: set[str] = field(default_factory=set)
-    changed: dict[str, list[Publication]] = field(default_factory=dict)
-    soft: set[str] = field(default_factory=set)
-    told_live: set[str] = field(default_factory=set)
-    consumed: dict[int, int] = field(default_factory=dict)  # number of the publish to when its copy came
-    begun: int = 0
-    newest: dict[str, int] = field(default_factory=dict)
-    sent: int = 0
-    alone: bool = True
-    over: bool = False
-    full: bool = True  # as the end marker says
-
-    def copy_of(self, publication: Publication) -> Copy:
-        qos = min(publication.qos, self.subscription.wish.qos)
-        return Copy(publication, qos, True, self.subscription.identifiers)
-
-    def allows(self, publication: Publication) -> bool:
-        """Whether a copy of it would not come after a newer one."""
-        return publication.number >= self.newest.get(publication.topic, 0)
-
-    def took(self, publication: Publication, since: int) -> bool:
-        """Whether a copy that came since then was taken for this snapshot's."""
-        return self.consumed.get(publication.number, -1) >= since
-
-
-@dataclass
-class Due:
-    """A message for one member of a group; `certain` while none of its members has had a chance to lose it."""
-
-    group: str
-    publication: Publication
-    copies: dict[str, Copy]
-    certain: bool
-
-
-class Pool:
-    """What is owed to groups that share a subscription: one copy, to whichever member."""
-
-    def __init__(self) -> None:
-        self.dues: list[Due] = []
-        self.given: list[Due] = []  # a member that leaves before acknowledging passes its QoS 1 copies on
-
-    def take(self, person: Person, packet: Publish, now_ms: int) -> bool:
-        for due in sorted(self.dues, key=lambda due: not due.certain):
-            if self.fits(due, person, packet, now_ms):
-                if packet.payload:  # empty ones look alike: any of them may be meant
-                    self.dues.remove(due)
-                    due.certain = False
-                    self.given.append(due)
-                return True
-        return False
-
-    def take_again(self, person: Person, packet: Publish, now_ms: int) -> bool:
-        """A copy that somebody else was given and never acknowledged."""
-        return any(self.fits(due, person, packet, now_ms) for due in self.given)
-
-    def fits(self, due: Due, person: Person, packet: Publish, now_ms: int) -> bool:
-        copies = [due.copies[person.name]] if person.name in due.copies else []
-        if not due.certain:
-            copies += [shared_copy(due.publication, each) for each in person.shared.get(due.group, [])]
-        return any(person.is_same(copy, packet, now_ms) for copy in copies)
-
-    def unsettle(self, name: str) -> list[tuple[str, str]]:
-        """Where the share of this member ends up is open; the groups and topics that this is about."""
-        about = []
-        for due in (*self.dues, *self.given):
-            if name in due.copies:
-                due.certain = False
-                about.append((due.group, due.publication.topic))
-        return about
-
-    def owes(self, name: str, topic: str) -> bool:
-        return any(due.publication.topic == topic and name in due.copies for due in (*self.dues, *self.given))
-
-    def check_settled(self) -> None:
-        if owed := [str(next(iter(due.copies.values()))) for due in self.dues if due.certain]:
-            raise Mismatch(f"nobody of the group got {owed}")
-
-
-def shared_copy(publication: Publication, subscription: Subscription) -> Copy:
-    wish = subscription.wish
-    qos = min(publication.qos, wish.qos)
-    return Copy(publication, qos, publication.retain and wish.as_published, subscription.identifiers)
 
 
 @dataclass
@@ -644,9 +509,3 @@ class Person:
             for s in self.snapshots
         ]
         return "; ".join(parts) or "none"
-
-
-def listed(copies: Any) -> str:
-    shown_copies = [str(copy) for copy in copies]
-    more = f" ... ({len(shown_copies)})" if len(shown_copies) > 8 else ""
-    return ", ".join(shown_copies[:8]) + more if shown_copies else "none"

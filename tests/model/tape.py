@@ -6,8 +6,8 @@ import contextlib
 import hashlib
 from dataclasses import dataclass
 
+from model.debts import Mismatch
 from model.drive import Driver
-from model.person import Mismatch
 from model.steps import Plan
 from model.world import Buffer, Link, World
 
