@@ -314,6 +314,12 @@ class Stage:
         reader.disconnect()
         return {copy.topic: raw(copy.payload) for copy in copies}
 
+    def close_clients(self) -> None:
+        """Cut everyone off and leave what is retained."""
+        for actor in self.actors:
+            actor.cut()
+        self.actors.clear()
+
     def close(self) -> None:
         stored = sorted(set().union(*(actor.stored for actor in self.actors)) if self.actors else set())
         for actor in self.actors:

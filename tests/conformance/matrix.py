@@ -13,8 +13,6 @@ BOTH = (V311, V5)
 ONLY_5 = (V5,)
 ONLY_311 = (V311,)
 
-DISK = "needs a store on disk and a restart"
-
 
 @dataclass(frozen=True)
 class Row:
@@ -128,7 +126,7 @@ _EXPIRY = (
     Row("J10", "expiry sends nothing to anyone", ONLY_5),
     Row("J11", "a copy that was started is finished", ONLY_5),
     Row("J12", "queued copies expire by the same absolute time", ONLY_5),
-    Row("J13", "a restart does not lengthen a life", BOTH, later=DISK),
+    Row("J13", "a restart does not lengthen a life", BOTH),
     Row("J14", "expired messages do not count against the limit", ONLY_5),
 )
 
@@ -162,7 +160,7 @@ _LIMITS = (
     Row("M3", "a payload above the limit is not kept, one of the limit is", BOTH),
     Row("M4", "an oversized publish leaves the older message, or removes it in strict mode", BOTH),
     Row("M5", "the default life applies, and the publisher's own wins", BOTH),
-    Row("M6", "storage types differ in what survives a kill", BOTH, later=DISK),
+    Row("M6", "storage types differ in what survives a kill", BOTH),
     Row("M7", "what is not kept is counted; strict mode answers 5.0 with 0x97", BOTH),
     Row("M8", "not being kept does not change the flag of live copies", ONLY_5),
     Row("M9", "lowering the limit deletes nothing", BOTH),
@@ -209,7 +207,7 @@ _RACES = (
     Row("Q1", "a publish racing with a subscribe is seen, and never an old value after a new one", BOTH),
     Row("Q2", "replacing never leaves a gap", BOTH),
     Row("Q3", "two publishes of one client to one topic keep their order", BOTH),
-    Row("Q4", "an acknowledged publish survives a power cut", BOTH, later=DISK),
+    Row("Q4", "an acknowledged publish survives a power cut", BOTH),
     Row("Q5", "a large snapshot starves nobody", BOTH),
 )
 
