@@ -53,6 +53,7 @@ SHUTDOWN_GRACE_S = 2.0
 COLLECT_EVERY_S = 5.0
 # So many retained messages gone are worth asking the system to take their memory back.
 TRIM_AFTER = 100_000
+CONNECTION_WEIGHT = 50  # what a connection leaves behind, in retained messages
 
 POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
 
@@ -276,7 +277,7 @@ class Server:
     def tidy(self) -> None:
         gc.collect(1)
         retained = self.broker.retained
-        removed = retained.deletes + retained.expired
+        removed = retained.deletes + retained.expired + self.broker.counters.connections_opened * CONNECTION_WEIGHT
         if removed - self.trimmed_at > TRIM_AFTER:
             self.trimmed_at = removed
             give_memory_back()
