@@ -26,6 +26,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["object"]:
         settings={
             "spark.local.dir": str(tmp_path_factory.mktemp("spark-local")),
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            # small data, many plans: the second compiler costs more than it saves
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     yield session
