@@ -24,7 +24,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.api.problem import Problem, response
-from holdfast.broker.access import PUBLISH, RECEIVE, RETAIN
+from holdfast.broker.access import PUBLISH, RETAIN
 from holdfast.broker.core import Broker
 
 COOKIE = "holdfast"
@@ -52,7 +52,8 @@ class Caller:
 
     def may_read(self, topic: bytes) -> bool:
         access = self.broker.access
-        return self.admin or access is None or access.may(RECEIVE, self.name, "", topic.split(b"/"))
+        # As on MQTT: what a subscription would not bring is not shown here either.
+        return self.admin or access is None or access.may_receive(self.name, "", topic.split(b"/"), False)
 
     def may_write(self, topic: bytes, retain: bool) -> bool:
         access = self.broker.access
