@@ -277,11 +277,12 @@ class Generator:
             )
             for _ in range(chance.choice((1, 1, 1, 2, 3)))
         )
+        wishes = tuple({wish.topic_filter: wish for wish in wishes}.values())
         self.identifier += 1
         return Subscribe(
             self.client(),
             wishes,
-            self.identifier if chance.random() < 0.5 else 0,
+            self.identifier if chance.random() < 0.8 else 0,
             since=len(wishes) == 1 and chance.random() < 0.3,
         )
 
@@ -290,12 +291,13 @@ class Generator:
 
     def publish(self) -> Step:
         chance = self.chance
+        retain = chance.random() < 0.75
         return Publish(
             self.client(),
             chance.choice(self.topics),
-            chance.choice((0, 1, 5, 12, 30)),
+            chance.choice((0, 1, 5, 12, 30)) if retain or chance.random() < 0.1 else chance.choice((1, 5, 12, 30)),
             chance.choice((self.least_qos, self.least_qos, 0, 1, 2)),
-            chance.random() < 0.75,
+            retain,
             chance.choice((None, None, None, 0, 1, 2, 5)),
             chance.random() < 0.2,
         )
