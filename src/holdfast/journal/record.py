@@ -22,6 +22,7 @@ RECORD_MAX: Final = 1 << 29  # the largest MQTT packet has 256 MiB; more than tw
 # Kinds of records that the journal writes for itself, all below those of its users. Their offset is that of the record
 # before them.
 OWN: Final = 16
+OWN_SIZE: Final = 18
 RESERVED: Final = 1  # offsets below the one in the body may have been given out
 CLOSED: Final = 2  # the journal was closed in order: the next offset is the one in the body
 
@@ -126,8 +127,11 @@ def scan(data: bytes, position: int, after: int, limit: int, checksum: Checksum)
         if offset > limit:
             found.ended = LIMIT
             break
-        position = stop
         kind = record[1]
+        if kind < OWN and length < OWN_SIZE:
+            found.ended = BAD
+            break
+        position = stop
         if kind < OWN:
             if kind == RESERVED:
                 found.reserved = max(found.reserved, own_number(record))
