@@ -27,7 +27,7 @@ FLAGS = [
 MANY = 100_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     if under_test() == MOSQUITTO:
         pytest.skip("about Holdfast's dashboard")
@@ -56,8 +56,9 @@ def fill(api: Api) -> None:
     api.history("lamp/kitchen/state", 5)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Closed with the module: while it is open, Playwright keeps an event loop in this thread that others trip over."""
     program = shutil.which("chromium")
     if program is None:
         pytest.skip("chromium is not installed")
@@ -79,7 +80,7 @@ def visit(browser: Browser, site: BrokerProcess, request: pytest.FixtureRequest)
     assert opened.problems == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def images() -> Path:
     folder = Path(__file__).parents[2] / "docs" / "images"
     folder.mkdir(exist_ok=True)
