@@ -54,6 +54,7 @@ class Person:
         self.markers: dict[str, tuple[int, int]] = {}  # filter to (version, number) of its last end marker
         self.version = 5
         self.lazy = False
+        self.window = 0
         self.marks = False
         self.largest = 0
         self.expiry_s = 0
@@ -87,6 +88,7 @@ class Person:
         self.expires_ms = 0
         self.version = step.version
         self.lazy = step.lazy
+        self.window = step.window
         self.largest = step.largest if not step.aliases else 0
         self.marks = step.marks and not self.largest  # the marker itself would be too large
         self.expiry_s = step.expiry_s if step.version == 5 else (0 if step.clean else FOREVER)
@@ -213,6 +215,10 @@ class Person:
             self.settle_debt(packet, now_ms)
         if packet.qos > 0:
             self.unacknowledged.append(packet)
+            if 0 < self.window < len(self.unacknowledged):
+                raise Mismatch(
+                    f"{self.name} has {len(self.unacknowledged)} messages to acknowledge, it takes {self.window}"
+                )
 
     def receive_again(self, packet: Publish, now_ms: int) -> None:
         while self.redeliver:
@@ -250,13 +256,13 @@ class Person:
         if found is None and self.pool.take(self, packet, now_ms):
             return  # groups may be given old messages late: another member's that has left
         if found is None:
-            found = self.take_live(packet, now_ms, losses=True)
-        if found is None:
             found, origin = self.take_changed(packet, now_ms)
         if found is None and self.pool.take_again(self, packet, now_ms):
             return
         if found is None:
             found, origin = self.take_maybe(packet, now_ms)
+        if found is None:
+            found = self.take_live(packet, now_ms, losses=True)
         if found is None and not packet.payload and packet.topic in self.emptied:
             return  # taken for another that looks just like it
         if found is None:
@@ -307,11 +313,12 @@ class Person:
         return found.publication
 
     def take_unread(self, packet: Publish, now_ms: int) -> Publication | None:
-        for copy in self.unread:
-            if self.is_same(copy, packet, now_ms):
-                self.unread.remove(copy)
-                return copy.publication
-        return None
+        fitting = [copy for copy in self.unread if self.is_same(copy, packet, now_ms)]
+        if not fitting:
+            return None
+        copy = min(fitting, key=lambda each: self.has_no_right(each, now_ms))
+        self.unread.remove(copy)
+        return copy.publication
 
     def take_pending(self, packet: Publish, now_ms: int) -> tuple[Publication | None, Snapshot | None]:
         fitting = [
