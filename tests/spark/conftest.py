@@ -1,5 +1,6 @@
 """One Spark session for every test of this folder: starting one takes seconds. All of them run in one xdist group."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from holdfast.spark.session import start_session
 
 HERE = Path(__file__).parent
+# A cluster and a Connect server are three more JVMs: `make test-cluster` asks for them.
+collect_ignore = [] if os.environ.get("CLUSTER") else ["test_cluster.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
