@@ -1,4 +1,4 @@
-"""The same commands on a standalone cluster of two workers, and through a Spark Connect server, from the pip package."""
+"""The same commands on a standalone cluster of two workers and through Spark Connect, from the pip package alone."""
 
 import json
 import os

@@ -24,6 +24,7 @@ from holdfast.cli.pipeline_setup import (
     Memory,
     Tables,
     Verbose,
+    open_history,
     parse_at,
     places,
     session,
@@ -102,6 +103,7 @@ def run(
 
     where = places(history, tables, data, config)
     template = devices or where.devices or DEFAULT_TEMPLATE
+    open_history(where)
     with session(master, memory, verbose) as spark:
         keeper = Keeper(spark, where.history, where.tables, template=template, accept_loss=accept_loss)
         try:
@@ -179,13 +181,12 @@ def retained(
     """
     from holdfast.spark.jobs.output import write_jsonl, write_parquet
     from holdfast.spark.jobs.past import retained_at
-    from holdfast.spark.ranges import History as HistoryTable
 
     where = places(history, tables, data, config)
     if out is not None and out.suffix not in (".jsonl", ".parquet"):
         raise UsageError(f"expected --out to end in .jsonl or .parquet, got {str(out)!r}")
+    table = open_history(where)
     with session(master, memory, verbose) as spark:
-        table = HistoryTable(where.history)
         past = retained_at(spark, table, where.tables, parse_at(at), filter, replay=replay)
         with spark_work(spark, f"retained set by {past.how}", table.rows):
             rows = past.rows.orderBy("topic")
@@ -276,25 +277,21 @@ def audit(
     """
     from holdfast.spark.delta import Table
     from holdfast.spark.jobs.audit import audit_live, audit_table
-    from holdfast.spark.ranges import History as HistoryTable
     from holdfast.spark.tables import RETAINED_SHAPE
 
     where = places(history, tables, data, config)
     options = _link(live, user, password) if live is not None else None
-    with session(master, memory, verbose) as spark:
-        table = HistoryTable(where.history)
-        with spark_work(spark, "audit", table.rows):
-            if options is not None:
-                result = audit_live(spark, table, options, filter or "#", wait)
-            else:
-                kept = Table(f"{where.tables}/retained", RETAINED_SHAPE)
-                if not kept.applied:
-                    raise UsageError(
-                        f"there is no table in {where.tables} yet: `holdfast pipeline run --once` makes it"
-                    )
-                result = audit_table(spark, table, kept.frame(spark), kept.applied)
-            rows = [row.asDict() for row in result.differences.orderBy("topic").limit(limit).collect()]
-            count = len(rows) if len(rows) < limit else result.differences.count()
+    table = open_history(where)
+    with session(master, memory, verbose) as spark, spark_work(spark, "audit", table.rows):
+        if options is not None:
+            result = audit_live(spark, table, options, filter or "#", wait)
+        else:
+            kept = Table(f"{where.tables}/retained", RETAINED_SHAPE)
+            if not kept.applied:
+                raise UsageError(f"there is no table in {where.tables} yet: `holdfast pipeline run --once` makes it")
+            result = audit_table(spark, table, kept.frame(spark), kept.applied)
+        rows = [row.asDict() for row in result.differences.orderBy("topic").limit(limit).collect()]
+        count = len(rows) if len(rows) < limit else result.differences.count()
     other = f"the broker at {live}" if live else "the table `retained`"
     if as_json:
         report = {"version": result.version, "topics": result.topics, "differences": count, "older": result.older}
@@ -353,20 +350,18 @@ def restore(
     """
     from holdfast.spark.jobs.past import retained_at
     from holdfast.spark.jobs.restore import plan_restore, put_back
-    from holdfast.spark.ranges import History as HistoryTable
 
     where = places(history, tables, data, config)
     _link(to, user, password)  # a bad address is said before any work
-    with session(master, memory, verbose) as spark:
-        table = HistoryTable(where.history)
-        with spark_work(spark, "restore", table.rows):
-            past = retained_at(spark, table, where.tables, parse_at(at), filter)
-            present = retained_at(spark, table, where.tables, None, filter)
-            plan = plan_restore(past.rows, present.rows, datetime.now(UTC), clear_others=clear_others)
-            if dry_run:
-                sample = [row.asDict() for row in plan.rows.orderBy("topic").limit(limit).collect()]
-            elif plan.sets or plan.clears:
-                put_back(plan, _link_options(to, user, password))
+    table = open_history(where)
+    with session(master, memory, verbose) as spark, spark_work(spark, "restore", table.rows):
+        past = retained_at(spark, table, where.tables, parse_at(at), filter)
+        present = retained_at(spark, table, where.tables, None, filter)
+        plan = plan_restore(past.rows, present.rows, datetime.now(UTC), clear_others=clear_others)
+        if dry_run:
+            sample = [row.asDict() for row in plan.rows.orderBy("topic").limit(limit).collect()]
+        elif plan.sets or plan.clears:
+            put_back(plan, _link_options(to, user, password))
     what = f"{plan.sets:,} messages and {plan.clears:,} clears, {plan.same:,} topics are as they were"
     if dry_run:
         for row in sample:
@@ -406,6 +401,7 @@ def report(
     from holdfast.spark.keeper import DEFAULT_TEMPLATE, Keeper
 
     where = places(history, tables, data, config)
+    open_history(where)
     with session(master, memory, verbose) as spark:
         keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices or DEFAULT_TEMPLATE)
         try:
@@ -453,14 +449,13 @@ def stats(
     from holdfast.spark.jobs.numbers import summarise
     from holdfast.spark.jobs.whatif import Limits, what_if
     from holdfast.spark.keeper import history_frame
-    from holdfast.spark.ranges import History as HistoryTable
 
     where = places(history, None, data, config)
     limits = Limits(max_retained_messages or 0, max_payload_size or 0, expiry_interval or 0)
     asked = (max_retained_messages, max_payload_size, expiry_interval) != (None, None, None)
     now = datetime.now(UTC)
+    table = open_history(where)
     with session(master, memory, verbose) as spark:
-        table = HistoryTable(where.history)
         rows = matching(history_frame(spark, table), filter)
         with spark_work(spark, "statistics", table.rows):
             found = summarise(rows, now)

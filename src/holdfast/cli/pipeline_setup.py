@@ -15,6 +15,8 @@ from holdfast.errors import HoldfastError, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from holdfast.spark.ranges import History as HistoryTable
+
 History = Annotated[
     str | None,
     typer.Option(
@@ -72,6 +74,13 @@ def places(history: str | None, tables: str | None, data: str | None, config: Co
         tables or str(folder / "pipeline"),
         getattr(section, "devices", None),
     )
+
+
+def open_history(where: Places) -> "HistoryTable":
+    """The history table. What is wrong with it is said before Spark takes its seconds to start."""
+    from holdfast.spark.ranges import History as HistoryTable
+
+    return HistoryTable(where.history)
 
 
 @contextmanager

@@ -51,16 +51,6 @@ def check_java() -> None:
         raise UsageError(f"{NO_JAVA} ({java} says: {got[0] if got else 'nothing'})")
 
 
-def check_packages() -> None:
-    try:
-        import deltalake  # noqa: F401
-        import pandas  # noqa: F401
-        import pyarrow  # noqa: F401
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"{error.name} is not installed: `pip install holdfast[spark]` brings the pipeline") from None
-
-
 @contextmanager
 def _quiet(path: str | None) -> Iterator[None]:
     """Send this process's stderr, and that of the JVM started within, to a file."""
@@ -90,7 +80,6 @@ def start_session(
     settings: dict[str, str] | None = None,
 ) -> "SparkSession":
     """A session on this machine, on a cluster, or on a Connect server (`sc://host:port`)."""
-    check_packages()
     from pyspark.sql import SparkSession
 
     master = master or LOCAL

@@ -1,0 +1,150 @@
+"""`holdfast pipeline` as people run it: what it prints, and that a mistake is one sentence and leaves nothing behind."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from holdfast.errors import UsageError
+from holdfast.spark.session import check_java
+from spark.brokers import Holdfast, link_options, publisher, wait_for
+from spark.publishes import publishes, write_history
+
+ROWS = publishes(500, topics=40, seed=61)
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def pipeline(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", "pipeline", *words],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env={**os.environ, "JAVA_TOOL_OPTIONS": QUICK_JAVA, **environment},
+    )
+
+
+def refusal(*words: str, **environment: str) -> str:
+    """The one line that a refused command prints."""
+    ran = pipeline(*words, **environment)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert ran.stdout == ""
+    [line] = ran.stderr.splitlines()
+    assert line.startswith("holdfast: ")
+    return line
+
+
+def test_missing_history_is_one_sentence_and_nothing_is_made(tmp_path: Path) -> None:
+    line = refusal("run", "--once", "--data", str(tmp_path / "data"))
+    assert f"there is no history table at {tmp_path}/data/history" in line
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_wrong_address_is_one_sentence() -> None:
+    assert "is the broker running?" in refusal("stats", "--history", "http://127.0.0.1:1")
+
+
+def test_a_bad_moment_is_one_sentence(tmp_path: Path) -> None:
+    history = write_history(tmp_path / "history", ROWS[:10])
+    line = refusal("retained", "--history", history, "--at", "last tuesday", JAVA_HOME=str(tmp_path))
+    assert "Java" in line or "expected an offset" in line
+
+
+def test_a_bad_output_file_is_refused_before_work(tmp_path: Path) -> None:
+    assert "expected --out to end in .jsonl or .parquet" in refusal("retained", "--out", str(tmp_path / "set.xml"))
+
+
+def test_without_java_the_command_says_what_to_install(tmp_path: Path) -> None:
+    history = write_history(tmp_path / "history", ROWS[:10])
+    line = refusal("stats", "--history", history, JAVA_HOME=str(tmp_path))
+    assert "apt-get install -y openjdk-17-jre-headless" in line
+
+
+@pytest.mark.parametrize(("said", "fine"), [('openjdk version "11.0.2"', False), ('openjdk version "21.0.1"', True)])
+def test_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, fine: bool) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if fine:
+        check_java()
+    else:
+        with pytest.raises(UsageError, match="Java 17 or newer"):
+            check_java()
+
+
+def test_without_the_extra_the_command_says_how_to_get_it(tmp_path: Path) -> None:
+    """A folder in front of the real packages, as an installation without the extra would look."""
+    code = (
+        "import sys, importlib.util as util\n"
+        "found = util.find_spec\n"
+        "util.find_spec = lambda name, *rest: None if name == 'pyspark' else found(name, *rest)\n"
+        "from holdfast.cli.main import main\n"
+        f"main(['pipeline', 'stats', '--history', {str(tmp_path)!r}])\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 1
+    assert ran.stderr.strip() == (
+        "holdfast: pyspark is not installed: `pip install 'holdfast[spark]'` brings what the pipeline needs"
+    )
+
+
+def test_help_works_and_has_examples() -> None:
+    for command in ("run", "retained", "audit", "restore", "report", "stats"):
+        shown = pipeline(command, "--help", COLUMNS="200")
+        assert shown.returncode == 0
+        assert f"holdfast pipeline {command}" in shown.stdout
+
+
+def test_a_mass_delete_is_audited_and_undone(tmp_path: Path) -> None:
+    """The whole story through the command line: publish, audit, delete everything, restore, audit again."""
+    data = tmp_path / "data"
+    broker = Holdfast(data)
+    url = f"tcp://127.0.0.1:{broker.port}"
+    try:
+        with publisher(broker.port) as publish:
+            for number in range(60):
+                publish(f"site/{number % 3}/{number}", f"value {number}", retain=True)
+        wait_for(lambda: rows_in(data) >= 60, "history")
+        offset = max(row["offset"] for row in DeltaTable(data / "history").to_pyarrow_table().to_pylist())
+        with publisher(broker.port) as publish:
+            for number in range(60):
+                if number % 3 == 1:
+                    publish(f"site/1/{number}", b"", retain=True)
+        wait_for(lambda: rows_in(data) >= 80, "history")
+        places = ("--data", str(data), "--master", "local[2]", "--memory", "512m")
+        planned = pipeline("restore", "--at", str(offset), "--filter", "site/1/#", "--to", url, "--dry-run", *places)
+        assert "would publish 20 messages and 0 clears, 0 topics are as they were" in planned.stdout, planned.stderr
+        assert len(snapshot(broker)) == 40
+        done = pipeline("restore", "--at", str(offset), "--filter", "site/1/#", "--to", url, *places)
+        assert "published 20 messages" in done.stdout, done.stderr
+        assert snapshot(broker) == {f"site/{n % 3}/{n}": f"value {n}" for n in range(60)}
+        audited = pipeline("audit", "--live", url, "--json", *places)
+        assert audited.returncode == 0, audited.stderr
+        assert json.loads(audited.stdout)["topics"] == 60
+        shutil.copytree(data / "history", tmp_path / "other")
+        with publisher(broker.port) as publish:
+            publish("site/0/0", "changed since", retain=True)
+        stale = pipeline("audit", "--live", url, "--history", str(tmp_path / "other"), "--wait", "1", *places)
+        assert stale.returncode == 1
+        assert "is it that broker's history" in stale.stderr
+    finally:
+        broker.stop()
+
+
+def rows_in(data: Path) -> int:
+    return DeltaTable(data / "history").to_pyarrow_table().num_rows if (data / "history" / "_delta_log").exists() else 0
+
+
+def snapshot(broker: Holdfast) -> dict[str, str]:
+    from holdfast.spark.mqtt.retained import read_snapshot
+
+    rows = [row for rows, _ in read_snapshot(link_options(broker.port), "site/#", 0, 5.0, 30) for row in rows]
+    return {row["topic"]: row["payload"].decode() for row in rows}
