@@ -1,4 +1,5 @@
-"""`holdfast pipeline` as people run it: what it prints, and that a mistake is one sentence and leaves nothing behind."""
+"""`holdfast pipeline` as people run it: what it prints, and that a mistake is one sentence and leaves nothing
+behind."""
 
 import json
 import os
