@@ -9,15 +9,23 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 from holdfast.broker.core import Broker
 from holdfast.broker.expiry import BUCKET_MS
 from holdfast.broker.log import Log
 from holdfast.state.store import StateStore
+from holdfast.storage.disk import DiskStorage
 from holdfast.storage.disk_index import DiskIndex
 from holdfast.storage.restore import restore_retained, restore_sessions
 from model.steps import Plan
 from model.world import World, core_settings
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from holdfast.storage.recovery import Recovered
 
 APPLY_EVERY = 40  # calls; LMDB lags behind the broker by up to this much
 
@@ -71,9 +79,9 @@ class DiskWorld(World):
         self.broker = Broker(core_settings(self.plan), "auto-")
         self.broker.log = Log(True, True, [])
         self.broker.now_ms = self.now_ms
+        self.broker.offset = offset
         self.load()
         restore_sessions(self.broker, self.store, self.now_ms)
-        self.broker.offset = offset
         self.broker.retained.tombstones.known_since = offset
 
     def load(self) -> None:
@@ -88,14 +96,10 @@ class DiskOnlyWorld(DiskWorld):
     in_memory = False
 
     def load(self) -> None:
-        self.serve_from_disk(self.broker)
-        statistics = self.store.retained.statistics()
-        retained = self.broker.retained
-        for message in self.store.retained.expiring():
-            retained.expiry.add(message)
-        retained.count = statistics.count
-        retained.size = statistics.size
-        retained.version = statistics.version
+        assert self.broker.log is not None
+        # Of what recovery hands over, only the store matters here; there is no journal and no loop.
+        storage = DiskStorage(self.folder, self.broker, self.broker.log, cast("AbstractEventLoop", None))
+        storage.use_disk(cast("Recovered", SimpleNamespace(store=self.store)))
 
     def holds(self, topic: str) -> bool:
         """On disk an expired message lies until it is purged; it is gone when it is no longer waited for."""

@@ -80,5 +80,7 @@ class RetainedView:
         return [
             message
             for message in self.disk.next(snapshot.walk, count, visits)
-            if message.offset <= snapshot.version and message.topic not in snapshot.sent
+            if message.offset <= snapshot.version
+            and message.topic not in snapshot.sent
+            and message.topic not in self.pending  # the disk is behind on these
         ]

@@ -9,11 +9,10 @@ from pathlib import Path
 from holdfast.broker.core import Broker
 from holdfast.broker.log import Log
 from holdfast.journal.writer import Event
-from holdfast.storage.disk_index import DiskIndex
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.process import FollowerProcess, history_process, state_process
 from holdfast.storage.recovery import Recovered, recover
-from holdfast.storage.restore import restore_retained, restore_sessions
+from holdfast.storage.restore import restore_retained, restore_sessions, use_disk
 
 log = logging.getLogger("holdfast.storage")
 
@@ -47,6 +46,7 @@ class DiskStorage:
             log.warning("recovery", extra={"found": loss})
         broker = self.broker
         broker.now_ms = now_ms
+        broker.offset = recovered.journal.next_offset - 1
         gc.disable()  # what is loaded stays: looking for garbage in it again and again only takes time
         try:
             count = restore_retained(broker, recovered.store, now_ms) if in_memory else self.use_disk(recovered)
@@ -58,7 +58,6 @@ class DiskStorage:
             found = f"{damaged} values of the state fail their checksum and are left out; see holdfast doctor"
             log.warning("recovery", extra={"found": found})
         recovered.store.environment.trim()
-        broker.offset = recovered.journal.next_offset - 1
         broker.retained.tombstones.known_since = broker.offset
         details = {"retained": count, "sessions": sessions, "replayed": recovered.replayed, "offset": broker.offset}
         log.info("recovered", extra=details)
@@ -66,19 +65,10 @@ class DiskStorage:
 
     def use_disk(self, recovered: Recovered) -> int:
         """Leave the retained messages on disk, for the core to read them there."""
-        index = DiskIndex(recovered.store.retained)
-        statistics = recovered.store.retained.statistics()
-        retained = self.broker.retained
-        retained.index = index
-        retained.in_memory = False
-        for message in recovered.store.retained.expiring():
-            retained.expiry.add(message)
-        retained.count = statistics.count
-        retained.size = statistics.size
-        retained.version = statistics.version
+        index = use_disk(self.broker, recovered.store, self.broker.now_ms)
         self.on_applied = index.view.on_applied
         self.trims = True
-        return statistics.count
+        return self.broker.retained.count
 
     def start(self, history: bool, flush_interval_s: float, retention_s: int, retention_bytes: int) -> None:
         assert self.recovered is not None

@@ -69,7 +69,8 @@ class DiskCursor(TopicCursor):
                 self.ended = True
                 return None
             self.from_memory = bool(self.snapshot.waiting)
-            self.changes = self.index.changes
+            # What waited in memory was gathered at the beginning: it may have changed since.
+            self.changes = -1 if self.from_memory else self.index.changes
             self.stretch = self.index.view.next(self.snapshot, min(STRETCH, max(1, visits)), visits)
             self.stretch.reverse()
             if not self.stretch and not self.snapshot.ended:

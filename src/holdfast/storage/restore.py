@@ -12,6 +12,7 @@ from holdfast.protocol.mqtt.properties import Properties
 from holdfast.state.queued import QueuedValue
 from holdfast.state.sessions import StoredSession
 from holdfast.state.store import StateStore
+from holdfast.storage.disk_index import DiskIndex
 
 PROTOCOLS = {V31: "3.1", V5: "5.0", SN12: "SN1.2", SN2: "SN2.0"}
 
@@ -26,6 +27,26 @@ def restore_retained(broker: Broker, store: StateStore, now_ms: int) -> int:
     retained.sets = 0
     retained.version = store.retained.statistics().version
     return retained.count
+
+
+def use_disk(broker: Broker, store: StateStore, now_ms: int) -> DiskIndex:
+    """Leave the retained messages on disk, for the core to read them there; only their sums come into memory.
+
+    What has expired meanwhile lies on disk until it is purged, and counts for nothing.
+    """
+    retained = broker.retained
+    index = DiskIndex(store.retained)
+    retained.index = index
+    retained.in_memory = False
+    for message in store.retained.expiring():
+        if not message.expired(now_ms):
+            retained.expiry.add(message)
+    for messages in store.retained.all():
+        for message in messages:
+            if not message.expired(now_ms):
+                retained.charge(message, 1)
+    retained.version = store.retained.statistics().version
+    return index
 
 
 def restore_sessions(broker: Broker, store: StateStore, now_ms: int) -> int:
@@ -52,6 +73,8 @@ def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, M
         restore_delivery(broker, session, value, messages)
     # One that was connected when the broker ended has lost its connection now.
     left_at_ms = record.disconnected_at_ms or broker.now_ms
+    if not record.disconnected_at_ms and broker.log is not None:
+        broker.log.on_detached(broker, session)  # or the next restart would give it its whole time again
     if session.expiry_s != FOREVER:
         session.expires_at_ms = left_at_ms + session.expiry_s * 1000
         broker.timers.add(session.expires_at_ms, Timer(SESSION_EXPIRY, None, session))
