@@ -1,4 +1,4 @@
-"""`holdfast pipeline` as people run it: what it prints, and that a mistake is one sentence and leaves nothing
+"""`holdfast pipeline` as people run it: what it prints, and that mistakes are one sentence and leave nothing behind."""
 behind."""
 
 import json
