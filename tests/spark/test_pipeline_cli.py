@@ -1,5 +1,4 @@
 """`holdfast pipeline` as people run it: what it prints, and that mistakes are one sentence and leave nothing behind."""
-behind."""
 
 import json
 import os
