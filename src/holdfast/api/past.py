@@ -125,10 +125,8 @@ class Past:
         """What happened to a topic, newest first."""
 
         def question(reader: "HistoryReader") -> dict[str, object]:
-            rows = reader.of_topic(topic).to_pylist()
+            rows = reader.of_topic(topic, most=limit + 1, before=before).to_pylist()
             rows.reverse()
-            if before:
-                rows = [row for row in rows if row["offset"] < before]
             return {
                 "topic": topic,
                 "complete_from": reader.complete_from,

@@ -4,6 +4,7 @@ The answers come from replaying the table. The last row with a verdict decides a
 asked of the moment, never of today.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from deltalake import DeltaTable
 
 from holdfast.broker.topics import matches
 from holdfast.history.schema import OUTCOME_CLEARED, OUTCOME_SET
-from holdfast.history.table import complete_from, last_offset, load
+from holdfast.history.table import complete_from, data_files, last_offset, load
 
 MICROSECONDS = pa.timestamp("us", tz="UTC")
 
@@ -34,15 +35,40 @@ class HistoryReader:
     def complete_from(self) -> int:
         return complete_from(self.table)
 
-    def of_topic(self, topic: str, from_ms: int = 0, to_ms: int = 0, most: int = 0) -> pa.Table:
-        """The rows of one topic in offset order, the newest `most` of them when that is given."""
+    def of_topic(self, topic: str, from_ms: int = 0, to_ms: int = 0, most: int = 0, before: int = 0) -> pa.Table:
+        """The rows of one topic in offset order, of those before an offset the newest `most` when these are given."""
         wanted = pc.field("topic") == topic
         if from_ms:
             wanted &= pc.field("timestamp") >= moment(from_ms)
         if to_ms:
             wanted &= pc.field("timestamp") <= moment(to_ms)
-        rows = self.table.to_pyarrow_dataset().to_table(filter=wanted).sort_by("offset")
-        return rows.slice(max(0, rows.num_rows - most)) if most else rows
+        if before:
+            wanted &= pc.field("offset") < before
+        data = self.table.to_pyarrow_dataset()
+        if not most:
+            return data.to_table(filter=wanted).sort_by("offset")
+        found: list[pa.Table] = []
+        missing = most
+        for low, high in self.newest_first(before):
+            rows = data.to_table(filter=wanted & (pc.field("offset") > low) & (pc.field("offset") <= high))
+            found.append(rows.sort_by("offset"))
+            missing -= rows.num_rows
+            if missing <= 0:
+                break
+        rows = pa.concat_tables([*reversed(found)]) if found else data.schema.empty_table()
+        return rows.slice(max(0, rows.num_rows - most))
+
+    def newest_first(self, before: int) -> Iterator[tuple[int, int]]:
+        """Ranges of offsets (above, up to) from the newest file on, each over twice as many files as the one before:
+        who asks for the last few rows reads the last few files.
+        """
+        files = data_files(self.table)
+        ends = sorted({file.last for file in files if not before or file.first < before}, reverse=True)
+        start, step = 0, 1
+        while start < len(ends):
+            behind = start + step
+            yield (ends[behind] if behind < len(ends) else -1), ends[start]
+            start, step = behind, step * 2
 
     def retained_at(self, at_ms: int, topic_filter: str = "#") -> pa.Table:
         """What a new subscriber would have been sent at that moment, in topic order."""

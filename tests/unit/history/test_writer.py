@@ -2,9 +2,11 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
@@ -218,6 +220,40 @@ def test_the_past_of_a_topic_and_the_set_of_a_moment_can_be_asked(folder: Path) 
     assert reader.of_topic("a", from_ms=NOW_MS + 2, to_ms=NOW_MS + 3)["offset"].to_pylist() == [3]
     upto = reader.retained_upto(3, NOW_MS)
     assert dict(zip(upto["topic"].to_pylist(), upto["payload"].to_pylist(), strict=True)) == {"a": b"3", "b": b"2"}
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 40])
+def test_the_newest_rows_of_a_topic_are_the_same_page_by_page(folder: Path, most: int) -> None:
+    writer = open_writer(folder)
+    for first in range(1, 100, 10):
+        fill(writer, first, first + 9)
+    writer.close()
+    reader = HistoryReader(folder)
+    pages: list[int] = []
+    before = 0
+    while page := reader.of_topic("t/3", most=most, before=before)["offset"].to_pylist():
+        assert len(page) <= most
+        pages[:0] = page
+        before = page[0]
+    assert pages == list(range(3, 100, 5))
+
+
+def test_the_last_rows_of_a_topic_are_found_without_reading_old_files(folder: Path) -> None:
+    writer = open_writer(folder)
+    for first in range(1, 100, 10):
+        fill(writer, first, first + 9)
+    writer.close()
+    reader = HistoryReader(folder)
+    paths = dict(zip(*add_columns(folder, "max.offset", "path"), strict=True))
+    for last, path in paths.items():
+        if last <= 70:
+            (folder / path).unlink()
+    assert reader.of_topic("t/3", most=4)["offset"].to_pylist() == [83, 88, 93, 98]
+
+
+def add_columns(folder: Path, *names: str) -> list[list[Any]]:
+    actions = pa.table(load(folder).get_add_actions(flatten=True))
+    return [actions[name].to_pylist() for name in names]
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "garbage", "file cut", "file missing"])
