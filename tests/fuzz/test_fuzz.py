@@ -5,7 +5,6 @@ it was, and stays there.
 """
 
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +38,6 @@ def test_every_target_has_a_corpus_and_every_corpus_a_target() -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
-@pytest.mark.skipif(os.environ.get("EXPECTED_BUILD") == "compiled", reason="fuzzing is guided by interpreted code")
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_short_search_finds_nothing(target: str, tmp_path: Path) -> None:
     command = [sys.executable, str(HERE / "run.py"), target, f"-max_total_time={SEARCH_S}", "-timeout=20"]
