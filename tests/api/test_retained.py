@@ -274,3 +274,13 @@ def test_hygiene_finds_what_is_worth_a_look(api: Api, unique: Unique) -> None:
     nothing = api.ok("GET", "/api/v1/hygiene", params={"days": 30})
     assert nothing["stale"]["count"] == 0
     assert nothing["publishers"] == []
+
+
+def test_topics_that_begin_with_a_dollar_are_listed_when_they_are_asked_for(api: Api, unique: Unique) -> None:
+    hidden, plain = f"$hidden/{unique.topic('x')}", unique.topic("x")
+    api.set(hidden)
+    api.set(plain)
+    assert {hidden, plain} & set(api.topics(filter="#")) == {plain}
+    assert {hidden, plain} <= set(api.topics(filter="#", hidden=True))
+    refused = api.get("/api/v1/retained", params={"filter": "a/#", "hidden": True})
+    assert refused.status_code == 400

@@ -42,12 +42,12 @@ class Walks:
         self.walks: dict[str, Walk] = {}
 
     async def first(
-        self, topic_filter: str, query: Query, caller: Caller, limit: int, most_bytes: int = 0
+        self, topic_filter: str, query: Query, caller: Caller, limit: int, most_bytes: int = 0, hidden: bool = False
     ) -> tuple[list[Message], str | None]:
         """The first page, and the token of the next."""
-        check_filter(topic_filter)
+        cursor = cursor_of(self.desk, topic_filter, hidden)
         self.sweep()
-        walk = Walk(self.index.cursor(topic_filter.encode(), self.desk.broker.offset), query, caller)
+        walk = Walk(cursor, query, caller)
         name = secrets.token_urlsafe(12)
         self.walks[name] = walk
         return await self.page(name, walk, limit, most_bytes)
@@ -97,11 +97,22 @@ class Walks:
             self.index.release(self.walks.pop(name).cursor)
 
 
-async def every(desk: Desk, topic_filter: str, query: Query, caller: Caller, most: int = 0) -> list[Message]:
-    """All that match, or the first `most`, gathered in portions between which the event loop goes on."""
+def cursor_of(desk: Desk, topic_filter: str, hidden: bool) -> TopicCursor:
+    """`hidden`: topics that begin with `$` too, which no wildcard reaches; only `#` can be meant that way."""
     check_filter(topic_filter)
+    if not hidden:
+        return desk.broker.retained.index.cursor(topic_filter.encode(), desk.broker.offset)
+    if topic_filter != "#":
+        raise Problem(400, f"hidden topics go with the filter '#' only, got {topic_filter!r}")
+    return desk.broker.retained.index.everything()
+
+
+async def every(
+    desk: Desk, topic_filter: str, query: Query, caller: Caller, most: int = 0, hidden: bool = False
+) -> list[Message]:
+    """All that match, or the first `most`, gathered in portions between which the event loop goes on."""
     index = desk.broker.retained.index
-    cursor = index.cursor(topic_filter.encode(), desk.broker.offset)
+    cursor = cursor_of(desk, topic_filter, hidden)
     found: list[Message] = []
     try:
         while not cursor.ended and (most == 0 or len(found) < most):

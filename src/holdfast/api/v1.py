@@ -66,6 +66,9 @@ class Criteria(BaseModel):
     max_size: int = Field(-1, ge=-1, description="Most bytes of payload; -1 is any.")
     older_than: float = Field(-1, ge=-1, le=1e10, description="Set at least so many seconds ago; -1 is any.")
     newer_than: float = Field(-1, ge=-1, le=1e10, description="Set at most so many seconds ago; -1 is any.")
+    hidden: bool = Field(
+        False, description="With the filter `#`: also topics that begin with `$`, which wildcards leave out."
+    )
 
     def query(self, now_ms: int) -> Wanted:
         check_filter(self.filter)
@@ -120,7 +123,7 @@ async def list_retained(parts: In, caller: By, asked: Annotated[Listed, Query()]
         found, following = await parts.walks.next(asked.cursor, caller, asked.limit, most_bytes)
     else:
         query = asked.query(parts.desk.now_ms())
-        found, following = await parts.walks.first(asked.filter, query, caller, asked.limit, most_bytes)
+        found, following = await parts.walks.first(asked.filter, query, caller, asked.limit, most_bytes, asked.hidden)
     version = parts.desk.broker.retained.version
     return JSONResponse({"messages": [shape(one) for one in found], "next": following, "version": version})
 
@@ -131,8 +134,10 @@ async def delete_retained(parts: In, caller: By, asked: Annotated[Removed, Query
     conditions = Criteria(**asked.model_dump(exclude={"dry_run", "token"})).asked() + caller.name
     query = asked.query(parts.desk.now_ms())
     if asked.dry_run:
-        return JSONResponse(await parts.removal.rehearse(asked.filter, query, caller, conditions))
-    return JSONResponse(await parts.removal.carry_out(asked.filter, query, caller, conditions, asked.token))
+        return JSONResponse(await parts.removal.rehearse(asked.filter, query, caller, conditions, asked.hidden))
+    return JSONResponse(
+        await parts.removal.carry_out(asked.filter, query, caller, conditions, asked.token, asked.hidden)
+    )
 
 
 @router.get("/retained/message", tags=["retained"], summary="One retained message", response_model=HistoryRow | Whole)

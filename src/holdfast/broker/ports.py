@@ -69,6 +69,7 @@ class TopicIndex:
         raise NotImplementedError
 
     def everything(self) -> TopicCursor:
+        """A walk over all there is, topics included that begin with `$`."""
         raise NotImplementedError
 
     def release(self, cursor: TopicCursor) -> None:

@@ -41,10 +41,16 @@ Data = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Filter = Annotated[str, typer.Argument(metavar="FILTER", help="A topic filter.")]
+AnyFilter = Annotated[
+    str | None, typer.Argument(metavar="FILTER", help="A topic filter. Default with `--publisher`: every topic.")
+]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, without wildcards.")]
 Contains = Annotated[str | None, typer.Option("--contains", metavar="TEXT", help="Only topics with this in them.")]
-ClientId = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Only messages of this publisher.")]
-Username = Annotated[str | None, typer.Option("--username", metavar="NAME", help="Only messages of this user.")]
+ClientId = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Only messages of this client.")]
+Publisher = Annotated[
+    str | None,
+    typer.Option("--publisher", "--username", metavar="NAME", help="Only messages that this user has published."),
+]
 OlderThan = Annotated[
     str | None, typer.Option("--older-than", metavar="AGE", help="Set at least so long ago: 30d, 2h.")
 ]
@@ -92,10 +98,10 @@ def source_of(url: str, key: str, data: Path | None) -> Source:
 
 @app.command()
 def ls(
-    topic_filter: Filter = "#",
+    topic_filter: AnyFilter = None,
     contains: Contains = None,
     client_id: ClientId = None,
-    username: Username = None,
+    publisher: Publisher = None,
     older_than: OlderThan = None,
     newer_than: NewerThan = None,
     min_size: MinSize = None,
@@ -114,10 +120,12 @@ def ls(
 
         holdfast retained ls --older-than 30d --json
 
+        holdfast retained ls --publisher mallory
+
         holdfast retained ls '#' --contains battery --data ./data
     """
-    conditions = conditions_of(contains, client_id, username, older_than, newer_than, min_size)
-    found = source_of(url, key, data).find(topic_filter, False, **conditions)
+    conditions = conditions_of(topic_filter, contains, client_id, publisher, older_than, newer_than, min_size)
+    found = source_of(url, key, data).find(topic_filter or "#", False, **conditions)
     shown = list(first(found, limit + 1 if limit else 0))
     more = limit > 0 and len(shown) > limit
     shown = shown[:limit] if more else shown
@@ -155,10 +163,10 @@ def get(topic: Topic, url: Url = DEFAULT_URL, key: Key = "", data: Data = None, 
 
 @app.command()
 def rm(
-    topic_filter: Filter,
+    topic_filter: AnyFilter = None,
     contains: Contains = None,
     client_id: ClientId = None,
-    username: Username = None,
+    publisher: Publisher = None,
     older_than: OlderThan = None,
     newer_than: NewerThan = None,
     min_size: MinSize = None,
@@ -171,8 +179,11 @@ def rm(
     """
     Delete retained messages.
 
-    A topic is deleted at once. With wildcards it is only shown what would be deleted, until `--yes` is given. What was
+    A topic is deleted at once. Otherwise it is only shown what would be deleted, until `--yes` is given. What was
     deleted can be brought back with `holdfast retained restore --undo NAME`, as long as the history reaches.
+
+    `--publisher NAME` takes what a user has left behind, by the name they had logged in with when they published it. No
+    filter is needed then, and without one topics that begin with `$` go too.
 
     Examples:
 
@@ -181,11 +192,15 @@ def rm(
         holdfast retained rm 'old/#'
 
         holdfast retained rm '#' --older-than 90d --yes
+
+        holdfast retained rm --publisher mallory --yes
     """
-    conditions = conditions_of(contains, client_id, username, older_than, newer_than, min_size)
-    exact = "#" not in topic_filter and "+" not in topic_filter
+    if topic_filter is None and publisher is None:
+        raise typer.BadParameter("expected a topic filter, or --publisher NAME")
+    conditions = conditions_of(topic_filter, contains, client_id, publisher, older_than, newer_than, min_size)
+    exact = topic_filter is not None and "#" not in topic_filter and "+" not in topic_filter
     with notes.status("deleting") if yes or exact else notes.status("looking"):
-        done = source_of(url, key, data).remove(topic_filter, yes or exact, **conditions)
+        done = source_of(url, key, data).remove(topic_filter or "#", yes or exact, **conditions)
     if as_json:
         print(json.dumps(done, ensure_ascii=False))
     elif "operation" in done:
@@ -460,18 +475,26 @@ def finish(source: Source, code: int) -> NoReturn:
 
 
 def conditions_of(
+    topic_filter: str | None,
     contains: str | None,
     client_id: str | None,
-    username: str | None,
+    publisher: str | None,
     older_than: str | None,
     newer_than: str | None,
     min_size: int | None,
 ) -> dict[str, Any]:
-    """The conditions that were given, and no others."""
+    """The conditions that were given, and no others.
+
+    An empty text would ask for nothing, and so delete everything where a script's variable is not set.
+    """
+    for flag, text in (("--contains", contains), ("--client-id", client_id), ("--publisher", publisher)):
+        if text == "":
+            raise typer.BadParameter(f"expected something after {flag}, got nothing")
     given: dict[str, Any] = {
         "contains": contains,
         "client_id": client_id,
-        "username": username,
+        "username": publisher,
+        "hidden": True if publisher is not None and topic_filter is None else None,
         "older_than": None if older_than is None else duration_of(older_than),
         "newer_than": None if newer_than is None else duration_of(newer_than),
         "min_size": min_size,

@@ -73,10 +73,11 @@ class FolderSource(Source):
     def matching(self, topic_filter: str, conditions: dict[str, Any]) -> list[Message]:
         query = query_of(conditions, self.now_ms)
         levels = topic_filter.encode().split(b"/")
+        hidden = bool(conditions.get("hidden"))
         found = [
             message
             for topic, message in self.messages().items()
-            if matches(levels, topic.split(b"/")) and query.wants(message, self.now_ms)
+            if (hidden or matches(levels, topic.split(b"/"))) and query.wants(message, self.now_ms)
         ]
         return sorted(found, key=lambda message: message.topic)
 

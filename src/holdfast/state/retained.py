@@ -139,7 +139,7 @@ class Retained:
 
     def advance_through(self, txn: "Transaction[bytes]", walk: Walk, count: int) -> list[Message]:
         """The same for a filter that takes everything from its prefix on."""
-        if walk.anywhere and walk.key[:1] == b"$":
+        if walk.anywhere and not walk.hidden and walk.key[:1] == b"$":
             walk.key = AFTER_DOLLAR  # a wildcard in the first level does not take these [MQTT-4.7.2-1]
         rows = self.stretch(txn, walk.key, count + 1)
         if len(rows) <= count:
@@ -154,7 +154,7 @@ class Retained:
                     break
                 if key != walk.prefix and not key.startswith(walk.prefix + b"\0"):
                     continue  # a level that begins with the last one of the prefix
-            elif key[:1] == b"$":
+            elif key[:1] == b"$" and not walk.hidden:
                 walk.key = AFTER_DOLLAR
                 walk.ended = False
                 break

@@ -20,6 +20,7 @@ class Walk:
     """A position in the walk over the topics that match a filter. `key` is where to go on."""
 
     topic_filter: bytes
+    hidden: bool = False  # with `#`: topics that begin with `$` too
     levels: list[bytes] = field(init=False)
     prefix: bytes = field(init=False)  # every key that can match starts with this
     key: bytes = field(init=False)

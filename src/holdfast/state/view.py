@@ -59,11 +59,12 @@ class RetainedView:
             return self.pending[topic][1]
         return self.disk.get(topic)
 
-    def snapshot(self, topic_filter: bytes, version: int) -> Snapshot:
-        walk = Walk(topic_filter)
+    def snapshot(self, topic_filter: bytes, version: int, hidden: bool = False) -> Snapshot:
+        """`hidden`, with the filter `#`: topics that begin with `$` too."""
+        walk = Walk(topic_filter, hidden)
         snapshot = Snapshot(walk, version)
         for topic, (offset, message) in self.pending.items():
-            if offset <= version and matches(walk.levels, topic.split(b"/")):
+            if offset <= version and (hidden or matches(walk.levels, topic.split(b"/"))):
                 snapshot.sent.add(topic)
                 if message is not None:
                     snapshot.waiting.append(message)

@@ -40,7 +40,7 @@ class DiskIndex(TopicIndex):
         return DiskCursor(self, self.view.snapshot(topic_filter, version))
 
     def everything(self) -> TopicCursor:
-        return self.cursor(b"#", 1 << 62)
+        return DiskCursor(self, self.view.snapshot(b"#", 1 << 62, hidden=True))
 
     def release(self, cursor: TopicCursor) -> None:
         """Nothing is held for a cursor here."""

@@ -95,3 +95,12 @@ def test_a_snapshot_is_the_set_at_its_version_less_what_changed_since(tmp_path: 
     unchanged = {topic: payload for topic, (at, payload) in model.items() if at <= version}
     assert unchanged.items() <= found.items(), "everything that did not change is there"
     assert found.items() <= {topic: payload for topic, (_, payload) in at_start.items()}.items()
+
+
+def test_topics_that_begin_with_a_dollar_come_only_when_they_are_asked_for(tmp_path: Path) -> None:
+    store = StateStore(tmp_path)
+    store.apply([retained(topic, b"1", offset) for offset, topic in enumerate(("!", "$a/b", "$z", "a", "b"), 1)])
+    view = RetainedView(store.retained)
+    view.set(message("$new", b"1", 6))
+    assert set(drain(view, view.snapshot(b"#", 6))) == {b"!", b"a", b"b"}
+    assert set(drain(view, view.snapshot(b"#", 6, hidden=True))) == {b"!", b"$a/b", b"$z", b"$new", b"a", b"b"}
