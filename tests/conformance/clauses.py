@@ -49,8 +49,7 @@ UNTESTABLE: dict[Key, str] = {
     (V311, "MQTT-3.8.3-2"): "binds servers without wildcard subscriptions; this one has them",
     (V311, "MQTT-4.8.0-2"): "needs a passing fault inside the server, which no packet from outside can cause",
     (V311, "MQTT-7.0.0-1"): "binds servers that connect to other servers; this one opens no MQTT connections",
-    (V5, "MQTT-3.15.2-2"): "this server knows no enhanced authentication method, so it never sends AUTH",
-    (V5, "MQTT-3.15.2-3"): "this server knows no enhanced authentication method, so it never sends AUTH",
-    (V5, "MQTT-4.12.0-2"): "this server knows no enhanced authentication method, so it never sends AUTH",
+    (V5, "MQTT-3.15.2-2"): "this server's AUTH never has a reason string",
+    (V5, "MQTT-3.15.2-3"): "this server's AUTH never has user properties",
     **{(SN2, f"MQTT-SN-{number}"): reason for number, reason in clauses_sn.UNTESTABLE_2.items()},
 }

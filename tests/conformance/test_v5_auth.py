@@ -1,11 +1,20 @@
-"""MQTT 5.0 sections 3.15 and 4.12: AUTH and enhanced authentication, of which this broker knows no method."""
+"""MQTT 5.0 sections 3.15 and 4.12: AUTH and enhanced authentication.
+
+Of the methods in the world a broker without users knows none, and one with users SCRAM-SHA-256.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import scram
 import wire
-from broker_process import Unique
+from broker_process import BrokerProcess, Unique, serve_environment
 from v5_client import Connect5, Open5, expect_dropped, expect_refused
-from wire import ConnAck, P, Publish
+from wire import Auth, ConnAck, P, Publish
 
 METHOD = (P.AUTH_METHOD, "NO-SUCH-METHOD")
 
@@ -36,6 +45,27 @@ def test_a_client_without_a_method_is_never_asked_for_one(open5: Open5, unique: 
     assert answer.prop(P.AUTH_METHOD) is None
     assert answer.prop(P.AUTH_DATA) is None
     client.expect_no_message()
+
+
+@pytest.mark.clause("5.0", "MQTT-4.12.0-2", "MQTT-4.12.0-5")
+def test_a_server_that_needs_more_sends_auth_and_names_the_method_each_time(
+    start_broker: Callable[..., BrokerProcess], unique: Unique, tmp_path: Path
+) -> None:
+    users = tmp_path / "users"
+    subprocess.run(
+        [sys.executable, "-m", "holdfast.cli.main", "passwd", "-c", "-H", "scram", str(users), "sam"],
+        input=b"secret\n",
+        env=serve_environment(),
+        check=True,
+    )
+    client = start_broker(auth__password_file=users).client(5)
+    login = scram.Scram("sam", "secret")
+    client.send(wire.connect(unique.client(), version=5, properties=[scram.METHOD, (P.AUTH_DATA, login.first())]))
+    challenge = client.expect(Auth, reason=0x18)
+    assert challenge.prop(P.AUTH_METHOD) == scram.METHOD[1]
+    proof = login.final(challenge.prop(P.AUTH_DATA))
+    client.send(wire.auth(0x18, [scram.METHOD, (P.AUTH_DATA, proof)]))
+    assert client.expect(ConnAck, code=0).prop(P.AUTH_METHOD) == scram.METHOD[1]
 
 
 @pytest.mark.clause("5.0", "MQTT-3.1.2-30")
