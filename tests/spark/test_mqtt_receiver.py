@@ -1,10 +1,12 @@
 """Receiving into the spool: nothing lost and nothing doubled, whatever stops in the middle. No Spark needed here."""
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from holdfast.spark.mqtt.receiver import Receiver
 from holdfast.spark.mqtt.retained import read_snapshot
 from holdfast.spark.mqtt.spool import Spool, list_files, read_rows
 from spark.brokers import Holdfast, Mosquitto, link_options, publisher, wait_for
+from wire import PingResp, WireClient, pingreq, publish
 
 BROKERS = {"mosquitto": Mosquitto, "holdfast": Holdfast}
 
@@ -207,3 +210,35 @@ def test_holdfast_says_when_its_snapshot_ends(tmp_path: Path) -> None:
         assert sorted(row["offset"] for row in rows) == list(range(rows[0]["offset"], rows[0]["offset"] + 50))
     finally:
         running.stop()
+
+
+def test_topics_that_change_while_the_set_is_read_are_in_it(tmp_path: Path) -> None:
+    """Holdfast leaves a topic that changes before its turn out of the snapshot and sends the change instead."""
+    running = Holdfast(tmp_path)
+    stop = threading.Event()
+
+    def go_on() -> None:
+        with WireClient(running.port) as client:
+            client.connect("restless")
+            for topic in itertools.cycle(range(19_999, 0, -7)):
+                if stop.is_set():
+                    break
+                client.send(publish(f"set/{topic}", b"new", retain=True) + publish("set/never-retained", b"live"))
+                time.sleep(0.0002)
+
+    try:
+        with WireClient(running.port) as client:
+            client.connect("first")
+            client.send(b"".join(publish(f"set/{n}", b"x" * 100, retain=True) for n in range(20_000)) + pingreq())
+            client.expect(PingResp, timeout=30)
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        try:
+            rows = [row for rows, _ in read_snapshot(link_options(running.port), "set/#", 0, 5.0, 60) for row in rows]
+        finally:
+            stop.set()
+            thread.join()
+    finally:
+        running.stop()
+    assert sorted(row["topic"] for row in rows) == sorted(f"set/{n}" for n in range(20_000))
+    assert {row["payload"] for row in rows} == {b"new", b"x" * 100}

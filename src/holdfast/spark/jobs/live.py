@@ -11,18 +11,17 @@ from typing import Any, NamedTuple
 
 import paho.mqtt.client as paho
 import pyarrow as pa
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.errors import ProtocolError
 from holdfast.history.schema import arrow_schema
 from holdfast.spark.mqtt.link import Link, LinkOptions
-from holdfast.spark.mqtt.retained import ASKING, END_TOPIC
+from holdfast.spark.mqtt.retained import ASKING, END_TOPIC, changed_since
 from holdfast.spark.mqtt.rows import batch_of, row_of
 
 PASSES = 20
+LONGEST_S = 120.0
 BATCH_ROWS = 4096
 
 
@@ -45,9 +44,12 @@ class _Pass:
         self.overtaken: set[str] = set()
         self.end: dict[str, Any] | None = None
         self.received = 0
+        self.marks = False  # such a broker says when it has sent all, however long that takes
         self.last_at = time.monotonic()
 
     def add(self, message: paho.MQTTMessage) -> None:
+        if self.complete():
+            return  # what comes after the end changed after the version that the end names
         if message.topic == END_TOPIC:
             self.end = json.loads(message.payload)
             return
@@ -57,7 +59,9 @@ class _Pass:
             return
         self.received += 1
         if message.payload:
-            self.rows.append(row_of(message, self.protocol))
+            row = row_of(message, self.protocol)
+            self.marks = self.marks or row["offset"] is not None
+            self.rows.append(row)
             self.gather(BATCH_ROWS)
         else:
             self.deleted.add(message.topic)
@@ -105,14 +109,14 @@ def _ask(options: LinkOptions, topic_filter: str, since: int | None, quiet_s: fl
     answer = _Pass(link.version)
     link.on_message = answer.add
     try:
-        asked = None
-        if since is not None:
-            asked = Properties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
-            asked.UserProperty = [("holdfast-since", str(since))]
-        link.subscribe(topic_filter, 2, properties=asked)
+        link.subscribe(topic_filter, 2, properties=None if since is None else changed_since(since))
         answer.last_at = time.monotonic()
-        while not answer.complete() and time.monotonic() - answer.last_at < quiet_s:
+        while not answer.complete() and time.monotonic() - answer.last_at < (LONGEST_S if answer.marks else quiet_s):
             link.turn(0.1)
+        if answer.marks and not answer.complete():
+            raise ProtocolError(
+                f"the retained set of {options.address} was not complete {LONGEST_S:g} s after its last message", 0x88
+            )
         if answer.end is not None and answer.end["count"] != answer.received:
             raise ProtocolError(
                 f"expected {answer.end['count']} retained messages from {options.address}, got {answer.received}"

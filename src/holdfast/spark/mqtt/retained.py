@@ -1,8 +1,9 @@
 """`spark.read.format("mqtt")`: the retained set of any broker, complete or an error.
 
 Where the broker can say that a snapshot is complete (Holdfast does, when asked at CONNECT), its word and its count are
-what ends the read. Elsewhere nothing on the wire marks the end; then a quiet period after the last message does, and
-how long that is is an option.
+what ends the read. A topic that changes before its turn is not in such a snapshot, its change comes as a live message
+instead; so the reader asks again for what changed since, until it has every topic. Elsewhere nothing on the wire marks
+the end; then a quiet period after the last message does, and how long that is is an option.
 """
 
 import json
@@ -12,6 +13,8 @@ from typing import Any
 
 import paho.mqtt.client as paho
 import pyarrow as pa
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from holdfast.errors import ProtocolError
@@ -24,6 +27,7 @@ RETAINED_OPTIONS = (*LINK_OPTIONS, "quietPeriod", "timeout")
 END_TOPIC = "$holdfast/snapshot/end"
 ASKING = (("holdfast-snapshot", "mark"), ("holdfast-retained-meta", "on"))
 BATCH_ROWS = 4096
+PASSES = 20
 
 
 class Snapshot:
@@ -35,20 +39,33 @@ class Snapshot:
         self.received = 0
         self.last_at = time.monotonic()
         self.end: dict[str, Any] | None = None
+        self.changed: set[str] = set()
+        # a broker that says where a copy comes from will also say when it has sent all of them
+        self.marks = False
 
     def add(self, message: paho.MQTTMessage) -> None:
+        if self.complete():
+            return
         if message.topic == END_TOPIC:
             end = json.loads(message.payload)
             if end.get("filter") == self.topic_filter:
                 self.end = end
-        elif message.retain:  # a live message on the same subscription has RETAIN 0 [5: MQTT-3.3.1-12]
+        elif message.retain:
             self.last_at = time.monotonic()
             self.received += 1
-            self.rows.append(row_of(message, self.version))
+            row = row_of(message, self.version)
+            self.marks = self.marks or row["offset"] is not None
+            self.rows.append(row)
+        else:  # a live message on the same subscription has RETAIN 0 [5: MQTT-3.3.1-12]
+            self.changed.add(message.topic)
 
     def complete(self) -> bool:
         """By the broker's word. Its mark is QoS 0 and may overtake messages whose QoS 2 exchange is still going on."""
         return self.end is not None and self.received >= self.end["count"]
+
+    def waits(self, quiet: float) -> bool:
+        """Whether there is more to come, as far as one can tell."""
+        return not self.complete() and (self.marks or time.monotonic() - self.last_at < quiet)
 
     def take(self) -> list[dict[str, Any]]:
         rows, self.rows = self.rows, []
@@ -78,28 +95,57 @@ def read_snapshot(
     options: LinkOptions, topic_filter: str, qos: int, quiet: float, timeout: float
 ) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any] | None]]:
     """Rows as they come; with the last of them what the broker said at the end, None from one that says nothing."""
-    link = Link(options, user_properties=ASKING)
-    snapshot = Snapshot(topic_filter, link.version)
-    link.on_message = snapshot.add
-    try:
-        link.subscribe(topic_filter, qos)
-        snapshot.last_at = time.monotonic()
-        deadline = snapshot.last_at + timeout
-        while not snapshot.complete() and time.monotonic() - snapshot.last_at < quiet:
-            if time.monotonic() > deadline:
-                raise ProtocolError(
-                    f"the retained set of {topic_filter!r} at {options.address} was not complete after {timeout:g} s "
-                    f"and {snapshot.received} messages; raise option 'timeout'",
-                    0x88,
-                )
-            link.turn(min(0.1, quiet / 2))
-            if len(snapshot.rows) >= BATCH_ROWS:
-                yield snapshot.take(), None
-        if snapshot.end is not None and snapshot.end["count"] != snapshot.received:
+    deadline = time.monotonic() + timeout
+    seen: set[str] = set()
+    since: int | None = None
+    for _ in range(PASSES):
+        link = Link(options, user_properties=ASKING)
+        snapshot = Snapshot(topic_filter, link.version)
+        link.on_message = snapshot.add
+        try:
+            link.subscribe(topic_filter, qos, properties=None if since is None else changed_since(since))
+            for rows in _arriving(link, snapshot, quiet, deadline, timeout):
+                yield _new(rows, seen), None
+        finally:
+            link.close()
+        rows = _new(snapshot.take(), seen)
+        if snapshot.end is None or snapshot.changed <= seen:
+            yield rows, snapshot.end
+            return
+        yield rows, None
+        since = int(snapshot.end["version"])
+    raise ProtocolError(f"topics of {topic_filter!r} changed each of {PASSES} times that the retained set was read")
+
+
+def changed_since(version: int) -> Properties:
+    """Ask a broker of ours for what has changed since this version of the retained set, deletions included."""
+    asked = Properties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
+    asked.UserProperty = [("holdfast-since", str(version))]
+    return asked
+
+
+def _new(rows: list[dict[str, Any]], seen: set[str]) -> list[dict[str, Any]]:
+    """Each topic once: what changed after it was read is another read's business. An empty payload is a deletion."""
+    found = [row for row in rows if row["topic"] not in seen and row["payload"]]
+    seen.update(row["topic"] for row in found)
+    return found
+
+
+def _arriving(
+    link: Link, snapshot: Snapshot, quiet: float, deadline: float, timeout: float
+) -> Iterator[list[dict[str, Any]]]:
+    """Turn the link until the snapshot is complete, handing out full batches on the way."""
+    where = f"{snapshot.topic_filter!r} at {link.options.address}"
+    snapshot.last_at = time.monotonic()
+    while snapshot.waits(quiet):
+        if time.monotonic() > deadline:
             raise ProtocolError(
-                f"expected {snapshot.end['count']} retained messages of {topic_filter!r} from {options.address}, "
-                f"got {snapshot.received}"
+                f"the retained set of {where} was not complete after {timeout:g} s and {snapshot.received} messages; "
+                "raise option 'timeout'",
+                0x88,
             )
-        yield snapshot.take(), snapshot.end
-    finally:
-        link.close()
+        link.turn(min(0.1, quiet / 2))
+        if len(snapshot.rows) >= BATCH_ROWS:
+            yield snapshot.take()
+    if snapshot.end is not None and snapshot.end["count"] != snapshot.received:
+        raise ProtocolError(f"expected {snapshot.end['count']} retained messages of {where}, got {snapshot.received}")
