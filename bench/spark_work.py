@@ -1,0 +1,182 @@
+"""What bench/spark.py measures, each in a process of its own so that memory is that of one piece of work."""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Figures = dict[str, float]
+MEMORY = "2g"  # what `holdfast pipeline` gives the driver when nobody says otherwise
+DUCKDB_FOLD = """
+    WITH rows AS (SELECT * FROM read_parquet({files}) WHERE outcome IN ('set', 'cleared')),
+         last AS (SELECT max("offset") AS "offset" FROM rows GROUP BY topic)
+    SELECT * FROM rows SEMI JOIN last USING ("offset")
+    WHERE outcome = 'set' AND (expires_at IS NULL OR expires_at > TIMESTAMPTZ '{at}')
+"""
+
+
+class Memory:
+    """The most that this process and all it has started had resident at once, JVM and Python workers included."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        me = psutil.Process()
+        while not self._stop.wait(0.1):
+            total = 0
+            for process in (me, *me.children(recursive=True)):
+                try:
+                    total += process.memory_info().rss
+                except psutil.Error:
+                    continue
+            self.peak = max(self.peak, total)
+
+    def stop(self) -> float:
+        self._stop.set()
+        self._thread.join()
+        return self.peak / (1 << 30)
+
+
+@contextmanager
+def session() -> Iterator["SparkSession"]:
+    """A session that is up: its first query, which starts everything, has been answered."""
+    from holdfast.spark.session import start_session
+
+    spark = start_session(memory=MEMORY)
+    spark.range(10).count()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def drain(frame: "DataFrame") -> None:
+    """Compute every column of every row and keep nothing."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def fold_by_spark(history: str, rows: int) -> Figures:
+    from holdfast.spark.fold import fold
+    from holdfast.spark.keeper import history_frame
+    from holdfast.spark.ranges import History
+
+    memory = Memory()
+    with session() as spark:
+        table = History(history)
+        took = seconds(lambda: drain(fold(history_frame(spark, table, 0, rows + 1), at=_then(rows))))
+    return {"seconds": took, "gib": memory.stop(), "rows_per_s": rows / took}
+
+
+def fold_by_duckdb(history: str, rows: int) -> Figures:
+    import duckdb
+
+    from holdfast.spark.ranges import History
+
+    memory = Memory()
+    files = list(History(history).holding(0, rows + 1))
+    query = DUCKDB_FOLD.format(files=files, at=_then(rows).isoformat())
+    connection = duckdb.connect()
+    took = seconds(lambda: connection.execute(f"CREATE TABLE retained AS {query}"))
+    return {"seconds": took, "gib": memory.stop()}
+
+
+def _then(rows: int) -> datetime:
+    """When the last row was written: some have expired by then, most have not."""
+    from spark_history import FIRST_US, STEP_US
+
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=FIRST_US + rows * STEP_US)
+
+
+def keep_tables(history: str, tables: str, rows: int) -> Figures:
+    """Every table from the first row to the last, in batches of the default size: what one run does."""
+    from holdfast.spark.jobs.run import Runner, Step
+    from holdfast.spark.keeper import FOLLOWING, Keeper
+
+    memory = Memory()
+    spent = dict.fromkeys(FOLLOWING, 0.0)
+    later: list[tuple[str, float, int]] = []
+
+    def note(step: Step) -> None:
+        if step.applied - step.offsets > 1:
+            later.append((step.table, step.seconds, step.offsets))
+        spent[step.table] += step.seconds
+
+    with session() as spark:
+        keeper = Keeper(spark, history, tables)
+        took = seconds(Runner(keeper, max_offsets=max(rows // 4, 1), report=note).once)
+        keeper.close()
+    # the first batch makes the tables; the rate that lasts is that of the batches after it
+    moved = sum(offsets for name, _, offsets in later if name == FOLLOWING[0])
+    lasting = moved / sum(passed for _, passed, _ in later) if later else rows / took
+    return {
+        "seconds": took,
+        "rows_per_s": rows / took,
+        "lasting_rows_per_s": lasting,
+        "gib": memory.stop(),
+        **{f"{name}_s": value for name, value in spent.items()},
+    }
+
+
+def past_from_intervals(history: str, tables: str, rows: int) -> Figures:
+    """The whole retained set of some moments, and a part of it as people ask for it, after the session is up."""
+    from holdfast.spark.jobs.past import retained_at
+    from holdfast.spark.ranges import History
+
+    table = History(history)
+    whole, part, by_offset = [], [], []
+    with session() as spark:
+        for share in (0.95, 0.2, 0.4, 0.6, 0.8, 1.0):
+            moment = _then(int(rows * share))
+            whole.append(seconds(lambda at=moment: drain(retained_at(spark, table, tables, at).rows)))
+            part.append(
+                seconds(lambda at=moment: retained_at(spark, table, tables, at, "site/7/line/3/#").rows.collect())
+            )
+            last = int(rows * share)
+            by_offset.append(seconds(lambda at=last: drain(retained_at(spark, table, tables, at).rows)))
+            assert retained_at(spark, table, tables, moment).how == "intervals"
+        replay = seconds(lambda: drain(retained_at(spark, table, tables, _then(rows // 2), replay=True).rows))
+    return {
+        "first_s": whole[0],
+        "whole_s": statistics.median(whole[1:]),
+        "by_offset_s": statistics.median(by_offset[1:]),
+        "filter_s": statistics.median(part[1:]),
+        "replay_s": replay,
+    }
+
+
+def read_by_source(history: str, rows: int) -> Figures:
+    """The source and Spark's own reader, in turns, on the same files, all columns."""
+    from holdfast.history.schema import COLUMNS
+    from holdfast.spark.ranges import History
+
+    files = History(history).holding(0, rows + 1)
+    schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
+    ours: list[float] = []
+    theirs: list[float] = []
+    with session() as spark:
+        native = spark.read.schema(schema).parquet(*files)
+        source = spark.read.format("holdfast").option("endingOffsets", rows + 1).load(history)
+        for _ in range(4):
+            theirs.append(seconds(lambda: drain(native)))
+            ours.append(seconds(lambda: drain(source)))
+    # the first of each compiled the plan
+    mine, its = statistics.median(ours[1:]), statistics.median(theirs[1:])
+    return {"source_s": mine, "parquet_s": its, "share": its / mine, "rows_per_s": rows / mine}
