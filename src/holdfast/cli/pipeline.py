@@ -71,7 +71,7 @@ def run(
     statistics: Annotated[float, typer.Option(min=1, help="Seconds between two updates of the statistics.")] = 10.0,
     max_offsets: Annotated[int, typer.Option(min=1, help="Rows of history in one batch at most.")] = 5_000_000,
     devices: Annotated[
-        str | None, typer.Option(help="Topic template of a device, such as `site/{site}/line/{line}/{device}/#`.")
+        str | None, typer.Option(help="Topic template of a device, instead of `pipeline.devices` of the configuration.")
     ] = None,
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Go on where retention has passed rows that were not read yet.")
@@ -99,13 +99,12 @@ def run(
         holdfast pipeline run --master spark://cluster:7077 --devices 'plant/{plant}/{device}/#'
     """
     from holdfast.spark.jobs.run import Runner
-    from holdfast.spark.keeper import DEFAULT_TEMPLATE, FOLLOWING, Keeper
+    from holdfast.spark.keeper import FOLLOWING, Keeper
 
     where = places(history, tables, data, config)
-    template = devices or where.devices or DEFAULT_TEMPLATE
     open_history(where)
     with session(master, memory, verbose) as spark:
-        keeper = Keeper(spark, where.history, where.tables, template=template, accept_loss=accept_loss)
+        keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices, accept_loss=accept_loss)
         try:
             behind = sum(max(0, keeper.history.end - keeper.tables[name].applied) for name in FOLLOWING)
             if once:
@@ -398,12 +397,12 @@ def report(
     from holdfast.spark.jobs.page import build_page, describe
     from holdfast.spark.jobs.report import collect
     from holdfast.spark.jobs.run import Runner
-    from holdfast.spark.keeper import DEFAULT_TEMPLATE, Keeper
+    from holdfast.spark.keeper import Keeper
 
     where = places(history, tables, data, config)
     open_history(where)
     with session(master, memory, verbose) as spark:
-        keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices or DEFAULT_TEMPLATE)
+        keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices)
         try:
             with spark_work(spark, "report", keeper.history.rows):
                 if update:

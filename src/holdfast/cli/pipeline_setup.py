@@ -59,7 +59,7 @@ class Places:
 
     history: str
     tables: str
-    devices: str | None
+    devices: str
 
 
 def places(history: str | None, tables: str | None, data: str | None, config: Config) -> Places:
@@ -68,12 +68,7 @@ def places(history: str | None, tables: str | None, data: str | None, config: Co
 
     settings = load(config, (), data).settings
     folder = Path(settings.data)
-    section = getattr(settings, "pipeline", None)
-    return Places(
-        history or str(folder / "history"),
-        tables or str(folder / "pipeline"),
-        getattr(section, "devices", None),
-    )
+    return Places(history or str(folder / "history"), tables or str(folder / "pipeline"), settings.pipeline.devices)
 
 
 def open_history(where: Places) -> "HistoryTable":

@@ -51,6 +51,15 @@ def _topic_name(value: str) -> str:
     return value
 
 
+def _topic_template(value: str) -> str:
+    levels = value.split("/")
+    names = [level[1:-1] for level in levels if level.startswith("{") and level.endswith("}")]
+    if not names or len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
+        raise ValueError(f"expected a topic with names in braces, each once, such as site/{{device}}/#, got {value!r}")
+    _topic_filter("/".join("+" if level.startswith("{") else level for level in levels))
+    return value
+
+
 def _place(value: str) -> str:
     host, colon, port = value.rpartition(":")
     if value and not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
@@ -217,6 +226,16 @@ class History(Section):
     )
     flush_interval: Duration = Field(
         default=1, description="Rows are committed at least this often when there are any."
+    )
+
+
+class Pipeline(Section):
+    """What `holdfast pipeline` makes of the history."""
+
+    devices: Annotated[str, AfterValidator(_topic_template)] = Field(
+        default="site/{site}/line/{line}/{device}/#",
+        description="Which part of a topic names a device, for the table `device_stats` and the report: a topic filter "
+        "with names in braces instead of `+`.",
     )
 
 
@@ -512,6 +531,7 @@ class Settings(Section):
     )
     retainer: Retainer = Retainer()
     history: History = History()
+    pipeline: Pipeline = Pipeline()
     limits: Limits = Limits()
     tls: Tls = Tls()
     websocket: Websocket = Websocket()

@@ -9,6 +9,7 @@ where to go on, so no other checkpoint exists that could disagree.
 import json
 import time
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,6 +30,7 @@ from holdfast.spark.ranges import filesystem_of
 APP_ID = "holdfast-pipeline"
 MARK_APP_ID = "holdfast-pipeline-mark"
 FROM_APP_ID = "holdfast-pipeline-from"
+MADE_APP_ID = "holdfast-pipeline-made-by"
 # What the files of a table with rows that ended are called: a batch rewrites open ones and adds closed ones.
 OPEN, CLOSED = "open-", "closed-"
 REPORT_SCHEMA = "path string, size long, rows long, stats string"
@@ -78,8 +80,10 @@ class DataFile(NamedTuple):
 class Table:
     """One table of the pipeline: its files, how far it has come, and the only way to change it."""
 
-    def __init__(self, root: str, shape: Shape) -> None:
+    def __init__(self, root: str, shape: Shape, made_by: str = "") -> None:
+        """`made_by` is the rule its rows follow, where a setting chooses it: rows of two rules must not mix."""
         self.root, self.shape = root, shape
+        self._rule = zlib.crc32(made_by.encode())
         self._unreferenced: dict[str, float] = {}
         try:
             if not DeltaTable.is_deltatable(root):
@@ -96,6 +100,11 @@ class Table:
                 "version; remove that folder and the pipeline makes the table anew from history"
             )
         self._read_log()
+        if made_by and self._delta.transaction_version(MADE_APP_ID) not in (None, self._rule):
+            raise UsageError(
+                f"the table at {root} was made by another rule than {made_by!r}; remove that folder and the pipeline "
+                "makes the table anew from history"
+            )
 
     def _read_log(self) -> None:
         key = self.shape.key
@@ -147,7 +156,11 @@ class Table:
         gone = [RemoveAction(file.path, moved, now, file.size) for file in removed]
         position = []
         if applied is not None:
-            position = [Transaction(APP_ID, applied), Transaction(MARK_APP_ID, mark)]
+            position = [
+                Transaction(APP_ID, applied),
+                Transaction(MARK_APP_ID, mark),
+                Transaction(MADE_APP_ID, self._rule),
+            ]
             if not self.applied:
                 position.append(Transaction(FROM_APP_ID, mark))
         properties = CommitProperties(app_transactions=position, max_commit_retries=0)

@@ -109,7 +109,10 @@ class Keeper:
         self.root = absolute(root)
         self.lock = Lock(self.root) if "://" not in self.root else None
         try:
-            self.tables = {name: Table(f"{self.root}/{name}", shape) for name, shape in SHAPES.items()}
+            self.tables = {
+                name: Table(f"{self.root}/{name}", shape, template if name == "device_stats" else "")
+                for name, shape in SHAPES.items()
+            }
         except BaseException:
             self.close()
             raise
