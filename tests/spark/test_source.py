@@ -3,7 +3,8 @@
 import json
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.history.schema import FORMAT_APP_ID, RETENTION_APP_ID
+from holdfast.spark.options import micros
 from holdfast.spark.session import reason
 from spark.publishes import START, Row, publishes, write_history
 
@@ -262,15 +264,17 @@ def test_an_unknown_column_is_refused(spark: SparkSession, history: str) -> None
     assert "history has no column 'nope'" in failure(spark.read.format("holdfast").schema("nope long").load(history))
 
 
-@pytest.fixture
-def api(history: str) -> Iterator[str]:
+@contextmanager
+def answering(found: dict[str, str]) -> Iterator[str]:
+    """An API that says this about its history to whoever has the key."""
+
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             known = self.path == "/api/v1/history/span"
             allowed = self.headers.get("Authorization") == "Basic a2V5OnNlY3JldA=="
             self.send_response((200 if allowed else 401) if known else 404)
             self.end_headers()
-            self.wfile.write(json.dumps({"uri": history}).encode() if known else b"{}")
+            self.wfile.write(json.dumps(found).encode() if known else b"{}")
 
         def log_message(self, *_: object) -> None:
             pass
@@ -282,6 +286,12 @@ def api(history: str) -> Iterator[str]:
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture
+def api(history: str) -> Iterator[str]:
+    with answering({"uri": history}) as address:
+        yield address
 
 
 def test_a_broker_address_names_its_table(spark: SparkSession, api: str) -> None:
@@ -300,3 +310,30 @@ def test_time_ranges_are_exact_to_the_microsecond(spark: SparkSession, tmp_path:
     moment = ROWS[123]["timestamp"] + timedelta(microseconds=1)
     expected = [row["offset"] for row in ROWS[:500] if row["timestamp"] >= moment]
     assert offsets(read(spark, path, startingOffsets=moment.isoformat())) == expected
+
+
+def test_kafkas_names_mean_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_history(tmp_path / "history", ROWS[:500], files=2)
+    begin, finish = ROWS[100]["timestamp"], ROWS[400]["timestamp"]
+    wanted = [
+        row["offset"]
+        for row in ROWS[:500]
+        if millis(begin) * 1000 <= micros(row["timestamp"]) < millis(finish) * 1000
+        and row["topic"].startswith("site/2/")
+    ]
+    options = {"startingTimestamp": millis(begin), "endingTimestamp": millis(finish), "subscribe": "site/2/#"}
+    assert offsets(read(spark, path, **options)) == wanted
+    assert wanted
+    assert offsets(read(spark, path, startingTimestamp=finish.isoformat())) == [
+        row["offset"] for row in ROWS[:500] if row["timestamp"] >= finish
+    ]
+
+
+def millis(moment: datetime) -> int:
+    return micros(moment) // 1000
+
+
+def test_an_address_that_names_no_table_is_one_sentence(spark: SparkSession) -> None:
+    """What the API tells those who are no administrators."""
+    with answering({"uri": ""}) as address:
+        assert "tells administrators only" in failure(read(spark, address))

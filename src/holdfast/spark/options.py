@@ -1,13 +1,14 @@
 """Options as Spark hands them over: text, any case. Each is checked before anything is read or written."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 from holdfast.errors import UsageError
 
 TRUE = ("true", "1", "yes", "on")
 FALSE = ("false", "0", "no", "off")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Options:
@@ -64,6 +65,13 @@ class Options:
             raise UsageError(f"option {names[0]!r}: expected seconds above 0, such as 2 or 0.5, got {value!r}")
         return number
 
+    def moment(self, *names: str) -> str | None:
+        """A time as Kafka's source takes it, in milliseconds since the epoch, or in ISO 8601; as ISO 8601."""
+        value = self.text(*names)
+        if value is None or not value.isdecimal():
+            return value
+        return (EPOCH + timedelta(milliseconds=int(value))).isoformat()
+
     def flag(self, *names: str, default: bool) -> bool:
         value = self.text(*names)
         if value is None:
@@ -90,5 +98,5 @@ def parse_moment(text: str) -> int | datetime:
 
 def micros(moment: datetime) -> int:
     """Microseconds since the epoch, exactly: a float would round."""
-    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    delta = moment - EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

@@ -87,6 +87,11 @@ def locate(address: str) -> str:
         raise UsageError(f"could not ask {url} where the history table is: {error}; is the broker running?") from None
     if not isinstance(found, dict) or not isinstance(found.get("uri"), str):
         raise UsageError(f"expected {url} to answer with the table's `uri`, got {found!r}")
+    if not found["uri"]:
+        raise UsageError(
+            f"{url} does not say where the history table is: the broker keeps none, or tells administrators only; "
+            "name one in the address (http://user:password@host:port), or give the table's folder"
+        )
     return str(found["uri"])
 
 

@@ -115,6 +115,9 @@ def start_session(
     except Exception as error:
         tail = Path(log).read_text(errors="replace").strip().splitlines()[-1:] if log else []
         raise UsageError(f"Spark did not start on {master}: {'; '.join([_first_line(error), *tail])}") from error
+    finally:
+        if log is not None:
+            Path(log).unlink()  # the JVM goes on writing to it; what nobody will read goes with the process
     return session
 
 

@@ -28,8 +28,11 @@ OPTIONS = (
     "path",
     "startingOffsets",
     "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
     "maxOffsetsPerTrigger",
     "filter",
+    "subscribe",
     "failOnDataLoss",
     "rowsPerPartition",
 )
@@ -54,10 +57,10 @@ class Plan:
     def __init__(self, options: Options, columns: list[str]) -> None:
         self.address = options.required("path")
         self.columns = columns
-        self.starting = options.text("startingOffsets")
-        self.ending = options.text("endingOffsets")
+        self.starting = options.text("startingOffsets") or options.moment("startingTimestamp")
+        self.ending = options.text("endingOffsets") or options.moment("endingTimestamp")
         self.limit = options.number("maxOffsetsPerTrigger", least=1)
-        text = options.text("filter")
+        text = options.text("filter", "subscribe")
         self.filter = TopicFilter(text) if text is not None else None
         self.fail_on_loss = options.flag("failOnDataLoss", default=True)
         self.rows_per_piece = options.number("rowsPerPartition", default=ROWS_PER_PARTITION, least=1) or 1

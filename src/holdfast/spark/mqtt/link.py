@@ -20,9 +20,10 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from holdfast.errors import ProtocolError, UsageError
 from holdfast.spark.options import Options
 
-# Bahir's names first; `host`, `port`, `filter` and `user` are what people type.
+# Bahir's names first; `host`, `port`, `filter` and `user` are what people type, `subscribe` and `kafka.*` are Kafka's.
 LINK_OPTIONS = (
     "brokerUrl",
+    "kafka.bootstrap.servers",
     "path",
     "host",
     "port",
@@ -71,7 +72,7 @@ class LinkOptions:
     """Where and as whom to connect. Picklable."""
 
     def __init__(self, options: Options) -> None:
-        url = options.text("brokerUrl", "path")
+        url = options.text("brokerUrl", "path", "kafka.bootstrap.servers")
         self.username = options.text("username", "user")
         self.password = options.text("password")
         self.address = self._address(url, options)

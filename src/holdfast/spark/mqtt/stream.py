@@ -26,6 +26,7 @@ STREAM_OPTIONS = (
     "readers",
     "shareName",
     "groupId",
+    "kafka.group.id",
     "sessionExpiryInterval",
     "maxOffsetsPerTrigger",
     "spoolLimit",
@@ -59,7 +60,10 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self.spool = Path(options.required("spool", "localStorage")).absolute()
         self.readers = options.number("readers", default=1, least=1, most=256) or 1
-        self.share = options.text("shareName", "groupId") or self.client_id
+        # queries of the same share, here or elsewhere, divide the messages among them, as a Kafka group does
+        self.share = options.text("shareName", "groupId", "kafka.group.id") or (
+            self.client_id if self.readers > 1 else ""
+        )
         self.expiry = options.number("sessionExpiryInterval", default=WEEK_S, most=0xFFFFFFFF) or 0
         self.limit = options.number("maxOffsetsPerTrigger", least=1)
         self.spool_limit = options.number("spoolLimit", default=5_000_000, least=1) or 1
@@ -71,14 +75,14 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _started(self) -> list[Receiver]:
         if not self._receivers:
-            shared = self.readers > 1
+            several = self.readers > 1
             for number in range(self.readers):
                 self._receivers.append(
                     Receiver(
                         self.link,
                         self.spool / str(number),
-                        client_id=f"{self.client_id}-{number}" if shared else self.client_id,
-                        topic_filter=f"$share/{self.share}/{self.topic_filter}" if shared else self.topic_filter,
+                        client_id=f"{self.client_id}-{number}" if several else self.client_id,
+                        topic_filter=f"$share/{self.share}/{self.topic_filter}" if self.share else self.topic_filter,
                         qos=self.qos,
                         clean=self.clean,
                         session_expiry_s=self.expiry,
