@@ -38,15 +38,23 @@ class PasswordFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.users = read_users(path)
-        self.decoy = decoy_for(self.users)
+        self.decoys = decoys_of(self.users)
 
     def check(self, username: str | None, password: bytes | None) -> bool:
+        """A no takes the same time for every name: one hash of each cost that occurs in the file is worked out for it,
+        the user's own among them if there is such a user.
+        """
         stored = self.users.get(username or "")
-        if stored is None or password is None:
-            # Spend the time a real check takes, so that names cannot be told from their answers.
-            verify(self.decoy, password or b"")
-            return False
-        return verify(stored, password)
+        given = password or b""
+        own = ""
+        if stored is not None:
+            own = cost_of(stored)
+            if verify(stored, given) and password is not None:
+                return True
+        for cost, decoy in self.decoys.items():
+            if cost != own:
+                verify(decoy, given)
+        return False
 
     def scram(self, username: str) -> Verifier | None:
         stored = self.users.get(username)
@@ -122,15 +130,17 @@ def verify(stored: str, password: bytes) -> bool:
     return hmac.compare_digest(actual, expected)
 
 
-def decoy_for(users: dict[str, str]) -> str:
-    """A hash of nothing that costs as much to check as those in the file: as the most expensive kind among them."""
-    if not users or any(stored.startswith(ARGON2ID) for stored in users.values()):
-        return hash_argon2id(secrets.token_bytes(16))
-    counts = [int(stored.split("$")[2]) for stored in users.values() if stored.startswith("$7$")]
-    scram = [verifier.iterations for verifier in map(parse_verifier, users.values()) if verifier is not None]
-    if scram and not counts:
-        return hash_scram(secrets.token_bytes(16), max(scram))
-    return hash_pbkdf2(secrets.token_bytes(16), secrets.token_bytes(12), max(counts, default=1))
+def cost_of(stored: str) -> str:
+    """What the time of a check depends on: the kind of hash and its parameters, without salt and digest."""
+    if stored.startswith(SCHEME):
+        return stored.partition(":")[0]
+    return stored.rsplit("$", 2)[0]  # `$7$101`, `$6`, `$argon2id$v=19$m=...`
+
+
+def decoys_of(users: dict[str, str]) -> dict[str, str]:
+    """One hash for each cost in the file. Whether a password fits a decoy is never looked at."""
+    found = {cost_of(stored): stored for stored in users.values()}
+    return found or {ARGON2ID: hash_argon2id(secrets.token_bytes(16))}
 
 
 def hash_argon2id(password: bytes) -> str:

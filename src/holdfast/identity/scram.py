@@ -115,15 +115,16 @@ class Lookup:
     def __init__(self, users: dict[str, Verifier], seed: bytes) -> None:
         self.users = users
         self.seed = seed
-        counts = [verifier.iterations for verifier in users.values()]
-        self.iterations = max(set(counts), key=counts.count) if counts else ITERATIONS
+        self.counts = sorted(verifier.iterations for verifier in users.values()) or [ITERATIONS]
 
     def find(self, username: str) -> Verifier:
         known = self.users.get(username)
         if known is not None:
             return known
         made_up = hmac.digest(self.seed, username.encode(), "sha512")
-        return Verifier(self.iterations, made_up[:16], made_up[16:48], made_up[32:64])
+        # As common as they are among real users, so that a rare count does not tell that its user exists.
+        iterations = self.counts[int.from_bytes(made_up[:4]) % len(self.counts)]
+        return Verifier(iterations, made_up[4:20], made_up[20:52], made_up[32:64])
 
     def is_known(self, username: str) -> bool:
         return username in self.users

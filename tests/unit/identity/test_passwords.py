@@ -108,11 +108,20 @@ def test_an_empty_file_lets_nobody_in(tmp_path: Path) -> None:
     assert not users.check(None, None)
 
 
-def test_a_decoy_costs_what_the_users_of_the_file_cost(tmp_path: Path) -> None:
-    cases = {"argon2id": "$argon2id$", "pbkdf2": "$7$101$", "scram": "SCRAM-SHA-256$4096:"}
-    for kind, start in cases.items():
-        (tmp_path / kind).write_text(f"a:{HASHES[kind]}\n")
-        assert PasswordFile(tmp_path / kind).decoy.startswith(start)
+def test_there_is_a_decoy_for_each_cost_in_the_file(tmp_path: Path) -> None:
+    lines = [f"{kind}:{stored}\n{kind}2:{stored}\n" for kind, stored in HASHES.items()]
+    (tmp_path / "users").write_text("".join(lines) + f"slow:{hash_pbkdf2(b'x', b'y' * 12, 500)}\n")
+    costs = set(PasswordFile(tmp_path / "users").decoys)
+    assert {cost for cost in costs if cost[:3] != "$ar"} == {"$7$101", "$7$500", "SCRAM-SHA-256$4096"}
+    assert len(costs) == 4
+
+
+def test_a_password_that_fits_a_decoy_lets_nobody_in(tmp_path: Path) -> None:
+    for kind, stored in HASHES.items():
+        (tmp_path / kind).write_text(f"real:{stored}\n")
+        users = PasswordFile(tmp_path / kind)
+        assert users.check("real", b"right")
+        assert not users.check("other", b"right")
 
 
 def test_the_file_is_replaced_whole_and_for_its_owner_alone(tmp_path: Path) -> None:

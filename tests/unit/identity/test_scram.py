@@ -57,12 +57,20 @@ def test_an_unknown_name_is_answered_like_a_known_one_and_always_the_same() -> N
         exchange = Exchange(LOOKUP)
         answer = exchange.first(first)
         salts.add(answer.split(b",")[1])
-        assert answer.endswith(b",i=4096")
+        assert int(answer.rpartition(b",i=")[2]) in {verifier.iterations for verifier in USERS.values()}
         with pytest.raises(ValueError, match="proof is wrong"):
             exchange.final(client_final(first, answer, b"pencil"))
     assert len(salts) == 1
     other = Exchange(LOOKUP).first(b"n,,n=somebody,r=0123456789abcdef")
     assert other.split(b",")[1] not in salts
+
+
+def test_a_rare_cost_does_not_tell_that_its_user_exists() -> None:
+    users = {"a": derive(b"x", b"salt", 4096), "b": derive(b"x", b"salt", 4096), "c": derive(b"x", b"salt", 9999)}
+    lookup = Lookup(users, b"seed")
+    made_up = [lookup.find(f"nobody{number}").iterations for number in range(300)]
+    assert set(made_up) == {4096, 9999}
+    assert 50 < made_up.count(9999) < 150
 
 
 def test_a_proof_is_good_for_its_own_exchange_only() -> None:
