@@ -6,12 +6,14 @@ BIN := .venv/bin
 CONFIG := $(wildcard holdfast.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready dependencies run demo test check crash bench docs conformance fuzz chaos audit sbom format clean
+.PHONY: help setup ready dependencies run demo test test-cluster check crash bench docs conformance fuzz chaos audit sbom format clean
 
 help:
 	@echo 'make setup        install everything needed into .venv and compile; safe to repeat'
 	@echo 'make run          broker on 127.0.0.1: MQTT 1883, WebSocket 8083, MQTT-SN 1884, dashboard 18083; data in ./data'
+	@echo 'make demo         broker, fleet, crash, Spark pipeline, audit and report in about a minute'
 	@echo 'make test         all tests, compiled and interpreted'
+	@echo 'make test-cluster the pipeline on a Spark cluster of two workers, and through Spark Connect'
 	@echo 'make check        format, lint, types, import contract'
 	@echo 'make crash        kill the broker ROUNDS times (1000) under load and check that nothing acknowledged is lost'
 	@echo 'make bench        measure Holdfast beside the brokers that are installed'
@@ -36,11 +38,14 @@ dependencies:
 run: ready
 	@exec $(BIN)/holdfast serve $(if $(CONFIG),--config $(CONFIG))
 
-demo:
-	@echo 'make demo comes with the Spark pipeline, which this version does not have yet'; exit 1
+demo: ready
+	@$(BIN)/holdfast demo $(ARGS)
 
 test: ready
 	@scripts/test $(ARGS)
+
+test-cluster: ready
+	@CLUSTER=1 $(BIN)/python -m pytest -n0 -q tests/spark/test_cluster.py $(ARGS)
 
 check: dependencies
 	$(BIN)/ruff format --check .
