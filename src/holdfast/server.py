@@ -18,11 +18,16 @@ from typing import TYPE_CHECKING, Any
 from holdfast import __version__, diagnostics
 from holdfast.broker.core import Broker
 from holdfast.broker.log import Log
-from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy, preset
-from holdfast.broker.settings import Settings as BrokerSettings
-from holdfast.broker.sn.settings import SnSettings
 from holdfast.broker.system import SystemTopics
-from holdfast.config import ConfigError, Listener, Loaded, Settings, milliseconds
+from holdfast.config import ConfigError, Listener, Loaded, Settings
+from holdfast.core_settings import (
+    broker_settings,
+    fill_banned,
+    fill_retainer,
+    needs_restart,
+    retainer_policies,
+    sensor_settings,
+)
 from holdfast.entry import access_rules, fill_bans, login_methods, password_file
 from holdfast.errors import UsageError
 from holdfast.identity.passwords import PasswordFile
@@ -54,8 +59,6 @@ COLLECT_EVERY_S = 5.0
 # So many retained messages gone are worth asking the system to take their memory back.
 TRIM_AFTER = 100_000
 CONNECTION_WEIGHT = 50  # what a connection leaves behind, in retained messages
-
-POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
 
 
 def run(loaded: Loaded) -> int:
@@ -308,7 +311,7 @@ class Server:
         fill_banned(self.broker.settings, loaded.settings)
         if self.http is not None:
             self.http.doorkeeper.replace(keys, users, loaded.settings.api.admins)
-        left = unchanged(self.loaded.settings, loaded.settings)
+        left = needs_restart(self.loaded.settings, loaded.settings)
         self.loaded = loaded
         log.info("reloaded certificates, log level, users, access rules, bans, retainer limits and policies")
         if left:
@@ -383,117 +386,7 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def broker_settings(settings: Settings) -> BrokerSettings:
-    limits = settings.limits
-    to = BrokerSettings()
-    to.max_packet_size = limits.max_packet_size
-    to.max_connections = limits.max_connections
-    to.connect_timeout_ms = milliseconds(limits.connect_timeout)
-    to.connect_rate = limits.connect_rate
-    to.max_inflight = min(limits.max_inflight, 65534)
-    to.receive_maximum = limits.receive_maximum
-    to.topic_alias_maximum = limits.topic_alias_maximum
-    to.max_queued_messages = limits.max_queued_messages or 1 << 60
-    to.max_queued_bytes = limits.max_queued_bytes or 1 << 60
-    to.max_outbox_bytes = limits.max_outbox_bytes or 1 << 60
-    to.max_topic_levels = limits.max_topic_levels
-    to.max_subscriptions = limits.max_subscriptions
-    to.max_qos = limits.max_qos
-    to.keep_alive_max = int(limits.keep_alive_max)
-    to.session_expiry_max = int(limits.session_expiry_max)
-    to.max_client_id_length = limits.max_client_id_length
-    to.max_bytes_before_login = limits.max_bytes_before_login
-    to.max_user_properties = limits.max_user_properties
-    fill_banned(to, settings)
-    to.max_tombstones = limits.delta_tombstones
-    to.response_information = settings.response_information
-    to.retain_available = settings.retainer.enable
-    fill_retainer(to, settings)
-    to.policies = retainer_policies(settings)
-    return to
-
-
-def sensor_settings(settings: Settings, listener: Listener) -> SnSettings:
-    sn = settings.sn
-    to = SnSettings()
-    to.gateway_id = sn.gateway_id
-    to.predefined = {entry.id: entry.topic.encode() for entry in sn.predefined}
-    to.open_filters = [topic_filter.encode() for topic_filter in sn.open_topics]
-    to.open_retain = sn.open_retain
-    to.open_rate = sn.open_rate
-    to.retry_ms = milliseconds(sn.retry_interval)
-    to.response_ms = milliseconds(sn.response_timeout)
-    to.backoff_ms = milliseconds(sn.backoff)
-    to.retries = sn.retries
-    to.max_clients = listener.max_connections or sn.max_clients
-    to.max_clients_per_host = sn.max_clients_per_address
-    to.max_topics = sn.max_topics
-    to.max_buffered = sn.max_buffered
-    to.awake_messages = sn.awake_messages
-    to.message_rate = settings.limits.message_rate
-    to.stranger_rate = sn.answer_rate
-    to.stranger_rate_per_host = sn.answer_rate_per_address
-    return to
-
-
-def fill_banned(to: BrokerSettings, settings: Settings) -> None:
-    to.banned_users = frozenset(settings.bans.users)
-    to.banned_client_ids = frozenset(settings.bans.client_ids)
-
-
-def fill_retainer(to: BrokerSettings, settings: Settings) -> None:
-    """The limits that may change while the broker runs."""
-    retainer = settings.retainer
-    to.max_retained_messages = retainer.max_retained_messages
-    to.max_retained_bytes = retainer.max_bytes
-    to.max_retained_payload = retainer.max_payload_size
-    to.retained_expiry_ms = milliseconds(retainer.expiry_interval)
-    to.max_retained_per_user = retainer.max_messages_per_user
-    to.max_retained_bytes_per_user = retainer.max_bytes_per_user
-    to.strict_limits = retainer.strict
-
-
-def retainer_policies(settings: Settings) -> list[Policy]:
-    policies: list[Policy] = []
-    for policy in settings.retainer.policy:
-        policies.append(
-            Policy(
-                policy.filter.encode(),
-                POLICY_ACTIONS[policy.action],
-                milliseconds(policy.ttl),
-                policy.max_messages,
-                policy.max_bytes,
-                policy.users or None,
-            )
-        )
-    for name in settings.retainer.presets:
-        policies += preset(name)
-    return policies
-
-
 def api_secrets(settings: Settings) -> tuple[PasswordFile | None, PasswordFile | None]:
     """API keys, and the users of the broker."""
     path = settings.api.key_file
     return PasswordFile(path) if path is not None else None, password_file(settings)
-
-
-def unchanged(old: Settings, new: Settings) -> list[str]:
-    """Settings that differ but are read only at start."""
-    reloadable = {"access", "api", "auth", "bans", "callback", "jwt", "log", "tls"}
-    fixed = {"enable", "storage_type"}  # of the retainer
-    before = old.model_dump()
-    after = new.model_dump()
-    return [
-        f"{section}.{key}" if isinstance(before[section], dict) else section
-        for section in before
-        if section not in reloadable and before[section] != after[section]
-        for key in (
-            [
-                k
-                for k in before[section]
-                if before[section][k] != after[section][k] and (section != "retainer" or k in fixed)
-            ]
-            if isinstance(before[section], dict)
-            else [section]
-        )
-    ]
