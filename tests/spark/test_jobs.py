@@ -201,7 +201,8 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.scripts += tag == "script"
-        self.fetched += [value for name, value in attrs if name in ("src", "href") and value]
+        named = [value for name, value in attrs if name in ("src", "href") and value]
+        self.fetched += [value for value in named if not value.startswith("#")]
 
 
 def test_the_report_is_one_page_that_asks_nobody_and_trusts_no_topic(spark: SparkSession, folder: Path) -> None:

@@ -8,21 +8,18 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 from html import escape
+from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
+from holdfast.spark.jobs.findings import REASONS, findings
 from holdfast.spark.jobs.page_template import PAGE, STYLE, THEME
 from holdfast.spark.jobs.report import KINDS, ReportData
 
-COLOURS = {"live": "#4c9be8", "set": "#2fb37c", "cleared": "#e0a030", "refused": "#e05561"}
-REASONS = {
-    "size": "message too large",
-    "count": "too many remembered topics",
-    "budget": "storage budget used up",
-    "policy": "forbidden by a policy",
-}
+BLUE, GREEN, AMBER, RED, VIOLET = "#4c8df5", "#2fb37c", "#e0a030", "#e05561", "#8e7cc3"
+COLOURS = {"live": BLUE, "set": GREEN, "cleared": AMBER, "refused": RED}
 HYGIENE = {
     "ghost": (
         "Left behind",
@@ -36,23 +33,25 @@ HYGIENE = {
     "subtree": ("Largest groups", "Which parts of the topic tree hold the most remembered data."),
     "expiring": ("About to disappear", "These values run out soon because their sender said so."),
 }
-SHOWN_ROWS = 30
+SHOWN_ROWS = 50
+FIRST_ROWS = 8
+BARS = 12
 
 
 def build_page(data: ReportData) -> str:
+    half = "half"
     sections = [
-        _section("What happened when", TRAFFIC_TEXT, _traffic(data)),
-        _section("Who is busiest", "Topics that received the most messages.", _bars(data.busiest, "messages")),
-        _section("Who takes the most room", "Topics that received the most bytes.", _bars(data.biggest, "bytes")),
-        _section("How fresh the remembered values are", STALE_TEXT, _columns(data.staleness, "topics", "#4c9be8")),
-        _section("How often values change", CHURN_TEXT, _columns(data.churn, "topics", "#2fb37c")),
-        _section("What will disappear by itself", _expiry_text(data), _columns(data.expiry, "topics", "#e0a030")),
-        _section("What was refused, and why", REFUSED_TEXT, _refusals(data)),
-        _section("Which device was active when", DEVICE_TEXT, _heat_map(data)),
-        _section(
-            "How devices connect", "Messages by protocol version.", _columns(data.protocols, "messages", "#8e7cc3")
-        ),
-        _listing("Gone quiet", QUIET_TEXT, ("topic", "last message", "usual pause"), _quiet(data)),
+        _findings(data),
+        _section("traffic", "What happened when", TRAFFIC_TEXT, _traffic(data)),
+        _section("busiest", "Who is busiest", BUSY_TEXT, _bars(data.busiest, "messages", BLUE), half),
+        _section("biggest", "Who takes the most room", BIG_TEXT, _bars(data.biggest, "bytes", VIOLET), half),
+        _section("fresh", "How fresh the remembered values are", STALE_TEXT, _columns(data.staleness, BLUE), half),
+        _section("churn", "How often values change", CHURN_TEXT, _columns(data.churn, GREEN), half),
+        _section("expiry", "What will disappear by itself", _expiry_text(data), _columns(data.expiry, AMBER), half),
+        _section("refused", "What was refused, and why", REFUSED_TEXT, _refusals(data), half),
+        _section("devices", "Which device was active when", DEVICE_TEXT, _heat_map(data)),
+        _section("protocols", "How devices connect", PROTOCOL_TEXT, _columns(data.protocols, VIOLET), half),
+        _listing("quiet", "Gone quiet", QUIET_TEXT, ("topic", "last message", "usual pause"), _quiet(data), half),
         *_hygiene(data),
     ]
     body = "\n".join(sections)
@@ -63,6 +62,9 @@ def build_page(data: ReportData) -> str:
     return page
 
 
+BUSY_TEXT = "Topics that received the most messages."
+BIG_TEXT = "Topics that received the most data."
+PROTOCOL_TEXT = "Messages by the version of the protocol that brought them."
 TRAFFIC_TEXT = (
     "Every message that reached the broker. Most only pass by; some are <em>remembered</em> (“retained”): the newest "
     "one is kept and handed to everyone who asks later."
@@ -74,7 +76,7 @@ CHURN_TEXT = "How many times each remembered value has been replaced."
 REFUSED_TEXT = (
     "Values the broker did not remember because a limit or a rule said no. They were still delivered where allowed."
 )
-DEVICE_TEXT = "One row a device, one column an hour (UTC); brighter means more messages, dark means silence."
+DEVICE_TEXT = "One row a device, one column an hour (UTC); stronger colour means more messages, none means silence."
 QUIET_TEXT = "These topics used to speak regularly and have not for ten times their usual pause."
 
 
@@ -98,13 +100,20 @@ def _head(data: ReportData) -> str:
     )
 
 
-def _section(title: str, text: str, figure: go.Figure | None) -> str:
-    if figure is None:
-        return f"<section><h2>{title}</h2><p>{text}</p><p class='none'>Nothing to show.</p></section>"
-    return f"<section><h2>{title}</h2><p>{text}</p>{_chart(figure)}</section>"
+def _findings(data: ReportData) -> str:
+    items = "".join(
+        f"<li class='{finding.mood}'>{escape(finding.text)} <a href='#{finding.anchor}'>more</a></li>"
+        for finding in findings(data)
+    )
+    return f"<section class='findings'><h2>In short</h2><ul>{items}</ul></section>"
 
 
-def _chart(figure: go.Figure) -> str:
+def _section(anchor: str, title: str, text: str, figure: go.Figure | None, kind: str = "") -> str:
+    shown = "<p class='none'>Nothing to show.</p>" if figure is None else _chart(figure, title)
+    return f"<section id='{anchor}' class='{kind}'><h2>{title}</h2><p>{text}</p>{shown}</section>"
+
+
+def _chart(figure: go.Figure, title: str) -> str:
     figure.update_layout(
         margin={"l": 10, "r": 10, "t": 10, "b": 10},
         paper_bgcolor="rgba(0,0,0,0)",
@@ -117,7 +126,10 @@ def _chart(figure: go.Figure) -> str:
     figure.update_yaxes(automargin=True)
     # `<` cannot end the script element this stands in
     text = json.dumps(json.loads(figure.to_json()), separators=(",", ":")).replace("<", "\\u003c")
-    return f"<div class='chart' role='img'></div><script type='application/json' class='figure'>{text}</script>"
+    return (
+        f"<div class='chart' role='img' aria-label='{escape(title)}'></div>"
+        f"<script type='application/json' class='figure'>{text}</script>"
+    )
 
 
 def _traffic(data: ReportData) -> go.Figure | None:
@@ -132,41 +144,73 @@ def _traffic(data: ReportData) -> go.Figure | None:
                 y=[number for _, number in points],
                 name=name,
                 marker_color=COLOURS[kind],
+                hovertemplate="%{y:,} %{fullData.name}<extra></extra>",
             )
-    figure.update_layout(barmode="stack", height=360, bargap=0.05, yaxis_title=f"messages each {data.period}")
+    figure.update_layout(
+        barmode="stack", height=360, bargap=0.05, hovermode="x unified", yaxis_title=f"messages each {data.period}"
+    )
     return figure
 
 
-def _bars(rows: list[tuple[str, int]], unit: str) -> go.Figure | None:
+def _bars(rows: list[tuple[str, int]], unit: str, colour: str) -> go.Figure | None:
+    """The name stands above its bar: topics are long, and a phone is narrow."""
     if not rows:
         return None
-    names = [escape(_short(name)) for name, _ in rows][::-1]
+    rows = rows[:BARS][::-1]
+    size = unit == "bytes"
     figure = go.Figure(
         go.Bar(
-            x=[number for _, number in rows][::-1],
+            x=[number for _, number in rows],
             y=list(range(len(rows))),
             orientation="h",
-            marker_color="#4c9be8",
-            hovertext=[escape(name) for name, _ in rows][::-1],
+            width=0.36,
+            offset=-0.42,
+            marker_color=colour,
+            hovertext=[escape(name) for name, _ in rows],
+            hovertemplate="%{hovertext}<br>%{x:,} " + unit + "<extra></extra>",
         )
     )
-    figure.update_yaxes(tickvals=list(range(len(rows))), ticktext=names)
-    figure.update_layout(height=80 + 24 * len(rows), xaxis_title=unit)
+    for place, (name, number) in enumerate(rows):
+        said = _size(number) if size else f"{number:,}"
+        figure.add_annotation(
+            x=0.0,
+            y=place + 0.14,
+            text=f"<b>{said}</b>  {escape(_short(name, 36))}",
+            showarrow=False,
+            xanchor="left",
+            xref="paper",
+            font={"size": 12},
+        )
+    figure.update_yaxes(visible=False, range=[-0.6, len(rows) - 0.3])
+    figure.update_xaxes(visible=False)
+    figure.update_layout(height=30 + 38 * len(rows))
     return figure
 
 
-def _columns(rows: list[tuple[str, int]], unit: str, colour: str) -> go.Figure | None:
+def _columns(rows: list[tuple[str, int]], colour: str) -> go.Figure | None:
     if not any(number for _, number in rows):
         return None
     figure = go.Figure(
-        go.Bar(x=[escape(name) for name, _ in rows], y=[number for _, number in rows], marker_color=colour)
+        go.Bar(
+            x=list(range(len(rows))),
+            y=[number for _, number in rows],
+            marker_color=colour,
+            customdata=[escape(name) for name, _ in rows],
+            text=[f"{number:,}" if number else "" for _, number in rows],
+            textposition="outside",
+            cliponaxis=False,
+            hovertemplate="%{customdata}: %{y:,}<extra></extra>",
+        )
     )
-    figure.update_layout(height=300, yaxis_title=unit)
+    figure.update_yaxes(visible=False)
+    labels = ["<br>".join(escape(line) for line in wrap(name, 11)) for name, _ in rows]
+    figure.update_xaxes(showgrid=False, zeroline=False, tickangle=0, tickvals=list(range(len(rows))), ticktext=labels)
+    figure.update_layout(height=290, bargap=0.3, margin={"t": 30})
     return figure
 
 
 def _refusals(data: ReportData) -> go.Figure | None:
-    return _columns([(REASONS.get(name, name), number) for name, number in data.refusals], "messages", "#e05561")
+    return _columns([(REASONS.get(name, name), number) for name, number in data.refusals], RED)
 
 
 def _heat_map(data: ReportData) -> go.Figure | None:
@@ -176,16 +220,25 @@ def _heat_map(data: ReportData) -> go.Figure | None:
         go.Heatmap(
             x=[hour.isoformat() for hour in data.device_hours],
             y=list(range(len(data.devices))),
-            z=[counts for _, counts in data.devices],
-            colorscale="Viridis",
+            # silence stays the colour of the page, in the dark as in the light
+            z=[[number or None for number in counts] for _, counts in data.devices],
+            text=[[escape(name)] * len(data.device_hours) for name, _ in data.devices],
+            colorscale=[[0, "rgba(76,141,245,.22)"], [0.5, BLUE], [1, GREEN]],
+            zmin=0,
+            xgap=1,
+            ygap=1,
             hoverongaps=False,
+            hovertemplate="%{text}<br>%{x|%Y-%m-%d %H:%M}: %{z:,} messages<extra></extra>",
+            showscale=False,
         )
     )
     figure.update_yaxes(
         tickvals=list(range(len(data.devices))),
         ticktext=[escape(_short(name)) for name, _ in data.devices],
         autorange="reversed",
+        showgrid=False,
     )
+    figure.update_xaxes(showgrid=False)
     figure.update_layout(height=120 + 18 * len(data.devices))
     return figure
 
@@ -199,21 +252,26 @@ def _hygiene(data: ReportData) -> list[str]:
     for kind, (title, text) in HYGIENE.items():
         rows = [row for row in data.hygiene if row["kind"] == kind]
         shown = [(row["topic"], f"{row['messages']:,}", _size(row["bytes"]), row["detail"] or "") for row in rows]
-        found.append(_listing(title, text, ("topic", "values", "size", ""), shown))
+        found.append(_listing(kind, title, text, ("topic", "values", "size", "what is known"), shown))
     return found
 
 
-def _listing(title: str, text: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+def _listing(
+    anchor: str, title: str, text: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], kind: str = ""
+) -> str:
+    opening = f"<section id='{anchor}' class='{kind}'>"
     if not rows:
-        return f"<section><h2>{title}</h2><p>{text}</p><p class='none'>None found.</p></section>"
+        return f"{opening}<h2>{title}</h2><p>{text}</p><p class='none'>None found.</p></section>"
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows[:SHOWN_ROWS]
-    )
-    more = f"<p class='none'>… and {len(rows) - SHOWN_ROWS:,} more.</p>" if len(rows) > SHOWN_ROWS else ""
+    lines = ["<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows[:SHOWN_ROWS]]
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines[:FIRST_ROWS])}</tbody></table>"
+    if len(lines) > FIRST_ROWS:
+        rest = f"<table><tbody>{''.join(lines[FIRST_ROWS:])}</tbody></table>"
+        table += f"<details><summary>{len(lines) - FIRST_ROWS} more</summary>{rest}</details>"
+    more = f"<p class='none'>… and {len(rows) - SHOWN_ROWS:,} that are not listed here.</p>"
     return (
-        f"<section><h2>{title} <small>{len(rows):,}</small></h2><p>{text}</p>"
-        f"<div class='scroll'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}</section>"
+        f"{opening}<h2>{title} <small>{len(rows):,}</small></h2><p>{text}</p>"
+        f"<div class='scroll'>{table}</div>{more if len(rows) > SHOWN_ROWS else ''}</section>"
     )
 
 

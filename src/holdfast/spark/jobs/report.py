@@ -27,13 +27,13 @@ AGES = (
     ("under 30 days", timedelta(days=30)),
     ("older", timedelta.max),
 )
-CHANGES = ((1, "once"), (10, "2 to 10 times"), (100, "11 to 100"), (1000, "101 to 1 000"), (1 << 62, "more often"))
+CHANGES = ((1, "once"), (10, "2 to 10 times"), (100, "11 to 100"), (1000, "101 to 1,000"), (1 << 62, "more often"))
 AHEAD = (
-    ("in the next hour", timedelta(hours=1)),
-    ("today", timedelta(days=1)),
-    ("in 2 days", timedelta(days=2)),
-    ("this week", timedelta(days=7)),
-    ("this month", timedelta(days=30)),
+    ("within an hour", timedelta(hours=1)),
+    ("within a day", timedelta(days=1)),
+    ("within 2 days", timedelta(days=2)),
+    ("within a week", timedelta(days=7)),
+    ("within 30 days", timedelta(days=30)),
     ("later", timedelta.max),
 )
 
@@ -58,6 +58,7 @@ class ReportData:
     busiest: list[tuple[str, int]] = field(default_factory=list)
     biggest: list[tuple[str, int]] = field(default_factory=list)
     quiet: list[tuple[str, datetime, float]] = field(default_factory=list)
+    quiet_listed: bool = False  # there are more than are listed
     staleness: list[tuple[str, int]] = field(default_factory=list)
     churn: list[tuple[str, int]] = field(default_factory=list)
     expiry: list[tuple[str, int]] = field(default_factory=list)
@@ -125,7 +126,8 @@ def _topics(data: ReportData, stats: DataFrame, now: datetime) -> None:
     silence = F.lit(int(now.timestamp() * 1_000_000)) - F.unix_micros("last_seen")
     overdue = stats.where((F.col("messages") >= 10) & (silence > 10 * F.col("mean_gap_us") + 60_000_000))
     rows = overdue.select("topic", F.unix_micros("last_seen").alias("seen"), "mean_gap_us").orderBy(F.desc("messages"))
-    data.quiet = [(row.topic, _moment(row.seen), row.mean_gap_us / 1e6) for row in rows.limit(LISTED).collect()]
+    found_quiet = [(row.topic, _moment(row.seen), row.mean_gap_us / 1e6) for row in rows.limit(LISTED + 1).collect()]
+    data.quiet, data.quiet_listed = found_quiet[:LISTED], len(found_quiet) > LISTED
     bucket: Column = F.lit(len(CHANGES) - 1)
     for index in range(len(CHANGES) - 2, -1, -1):
         bucket = F.when(F.col("sets") <= CHANGES[index][0], F.lit(index)).otherwise(bucket)

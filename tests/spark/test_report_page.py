@@ -1,0 +1,116 @@
+"""The report in a real browser without a network: charts are drawn, in light and dark, on a desk and on a phone."""
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from browser_visit import Visit
+from holdfast.spark.jobs.findings import GOOD, LOOK, findings
+from holdfast.spark.jobs.page import build_page
+from holdfast.spark.jobs.report import AGES, AHEAD, CHANGES, ReportData
+
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+LONG = "site/4/line/2/" + "camera/" * 20 + "frame"
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+def sample() -> ReportData:
+    """Every part of the page has something to show."""
+    data = ReportData(NOW, 100_000, messages=100_000, bytes=5_000_000, topics=900, retained=800, retained_bytes=60_000)
+    data.first, data.last = NOW - timedelta(hours=5), NOW
+    data.traffic = {
+        kind: [(NOW - timedelta(minutes=n), n + 1) for n in range(300)]
+        for kind in ("live", "set", "cleared", "refused")
+    }
+    data.protocols = [("5.0", 60_000), ("3.1.1", 40_000)]
+    data.busiest = [(LONG, 20_000), (EVIL, 500), *((f"site/{n}", 100 - n) for n in range(18))]
+    data.biggest = data.busiest
+    data.quiet = [("site/1/pump", NOW - timedelta(hours=1), 12.5)]
+    data.staleness = [(label, 10) for label, _ in AGES]
+    data.churn = [(label, 10) for _, label in CHANGES]
+    data.expiry = [(label, 10) for label, _ in AHEAD]
+    data.refusals = [("count", 70), ("size", 30)]
+    data.device_hours = [NOW - timedelta(hours=n) for n in range(6)]
+    data.devices = [(f"1/2/press{n}", [0, 5, 9, 0, 2, n]) for n in range(12)]
+    for kind in ("ghost", "discovery", "command", "subtree", "expiring"):
+        for number in range(12):
+            row = {"kind": kind, "topic": f"{LONG}/{number}", "messages": 1, "bytes": 20, "detail": EVIL}
+            data.hygiene.append({**row, "since": NOW})
+    return data
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium is not installed")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(build_page(sample()))
+    return path
+
+
+def background(page: Page) -> int:
+    """How bright the page is, from 0 to 765."""
+    colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return sum(int(part) for part in colour.strip("rgb()").split(","))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_chart_is_drawn_offline_and_nothing_sticks_out(
+    browser: Browser, report: Path, width: int, scheme: str
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True)
+    page = context.new_page()
+    visit = Visit(page, "file://")
+    page.goto(f"file://{report}")
+    charts = page.locator(".chart")
+    assert charts.count() == 9
+    for number in range(charts.count()):
+        charts.nth(number).scroll_into_view_if_needed()
+        page.wait_for_function("box => box.querySelector('.main-svg')", arg=charts.nth(number).element_handle())
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    dark = background(page) < 380
+    assert dark == (scheme == "dark")
+    page.click("#theme")
+    assert (background(page) < 380) != dark
+    assert page.locator("img").count() == 0
+    context.close()
+    assert visit.problems == []
+
+
+def test_the_first_thing_said_is_what_is_worth_a_look() -> None:
+    said = {finding.anchor: finding for finding in findings(sample())}
+    assert said["refused"].mood == LOOK
+    assert (
+        "100 values were not remembered (0.1 % of all messages), 70 of them because: too many" in said["refused"].text
+    )
+    assert said["ghost"].text.startswith("12 remembered values look left behind")
+    assert "sends 20 % of all messages" in said["busiest"].text
+    assert "1 topic that used to speak regularly has gone quiet" in said["quiet"].text
+
+
+def test_nothing_wrong_is_said_too() -> None:
+    data = sample()
+    data.refusals, data.quiet, data.hygiene, data.busiest = [], [], [], []
+    assert [finding.anchor for finding in findings(data) if finding.mood == GOOD] == ["refused", "quiet", "ghost"]
+    assert not [finding for finding in findings(data) if finding.mood == LOOK]
+
+
+def test_every_finding_leads_somewhere() -> None:
+    page = build_page(sample())
+    for finding in findings(sample()):
+        assert f"<section id='{finding.anchor}'" in page
