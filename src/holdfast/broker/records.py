@@ -80,7 +80,10 @@ def publisher_of(origin: bytes) -> Publisher:
     parts = origin.split(NUL)
     if len(parts) != 3:
         raise StoreError(f"publisher has {len(parts)} parts, expected 3")
-    return Publisher(parts[1].decode(), parts[2].decode(), parts[0].decode())
+    try:
+        return Publisher(parts[1].decode(), parts[2].decode(), parts[0].decode())
+    except UnicodeDecodeError as error:
+        raise StoreError(f"publisher is not UTF-8: {error.reason}") from None
 
 
 def encode_publish(message: Message, outcome: int, history: bool, kept: bool) -> bytes:
@@ -140,6 +143,8 @@ def decode_publish(record: bytes, publishers: Publishers) -> Message:
 
 def decode_parts(record: bytes, position: int, topic: bytes, publishers: Publishers) -> Message:
     """A message from a record whose variable part starts at `position`; `topic` when it is not part of it."""
+    if len(record) < PUBLISH_SIZE:
+        raise StoreError(f"message record has {len(record)} bytes, expected at least {PUBLISH_SIZE}")
     fields = PUBLISH_HEAD.unpack_from(record)
     offset: int = fields[2]
     stored_at_ms: int = fields[3]

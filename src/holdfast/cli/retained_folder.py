@@ -18,6 +18,7 @@ from holdfast.broker.core import Broker
 from holdfast.broker.log import Log
 from holdfast.broker.message import CLEARED, SET, Message, Publisher
 from holdfast.broker.publishing import publish_as
+from holdfast.broker.record_shape import sound_only
 from holdfast.broker.records import PUBLISH as PUBLISH_RECORD
 from holdfast.broker.records import Publishers, decode_publish, publish_outcome, record_kind
 from holdfast.broker.settings import Settings
@@ -61,7 +62,7 @@ class FolderSource(Source):
         reader = Reader(self.folder.journal, applied)
         publishers = Publishers()
         while records := reader.read(limit):
-            for record in records:
+            for record in sound_only(records):
                 if record_kind(record) == PUBLISH_RECORD and publish_outcome(record) in (SET, CLEARED):
                     message = decode_publish(record, publishers)
                     found.pop(message.topic, None)

@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.broker.record_shape import sound_only
 from holdfast.errors import StoreError
 from holdfast.journal.reader import Reader
 from holdfast.journal.watermark import Watermark
@@ -95,7 +96,10 @@ def catch_up(follower: Follower, reader: Reader, watermark: Watermark) -> None:
         for damage in reader.damage:
             report(loss=str(damage))
         reader.damage.clear()
-        follower.take(records, reader.last)
+        sound = sound_only(records)
+        if len(sound) < len(records):
+            report(loss=f"{len(records) - len(sound)} records up to offset {reader.last} lack part of their fields")
+        follower.take(sound, reader.last)
         report(at=reader.last, passed=follower.passed(), count=len(records))
 
 

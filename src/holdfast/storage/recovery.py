@@ -7,6 +7,7 @@ a record twice changes nothing.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from holdfast.broker.record_shape import sound_only
 from holdfast.errors import StoreError
 from holdfast.journal.lock import FolderLock
 from holdfast.journal.reader import Reader
@@ -133,7 +134,11 @@ def replay(recovered: Recovered, progress: Progress) -> None:
     store, journal = recovered.store, recovered.journal
     reader = Reader(journal.folder, store.applied, recovered.folder.quarantine)
     while records := reader.read(journal.durable):
-        store.apply(records, reader.last)
+        sound = sound_only(records)
+        if len(sound) < len(records):
+            missing = len(records) - len(sound)
+            recovered.losses.append(f"{missing} records up to offset {reader.last} lack part of their fields")
+        store.apply(sound, reader.last)
         recovered.replayed += len(records)
         progress("replaying the journal", recovered.replayed)
     reader.close()
