@@ -269,10 +269,13 @@ def decode_subscribe(reader: Reader) -> Subscribe:
 
 def decode_suback(reader: Reader) -> SubAck:
     flags = take_flags(reader, 0xF8, "SUBACK")
+    topic_type = flags & 3
+    if topic_type > PREDEFINED or (topic_type != PREDEFINED and not flags & 4):  # [SN2: 3.8.2.1-2]
+        raise MalformedPacket(f"topic type of SUBACK is {topic_type}, expected 1, or 0 with a topic alias")
     packet_id = take_packet_id(reader)
     topic_id = reader.u16() if flags & 4 else NONE
     reason = optional_reason(reader)
-    return SubAck(packet_id, flags & 3, topic_id, reason, reason if reason <= 2 else 0)
+    return SubAck(packet_id, topic_type, topic_id, reason, reason if reason <= 2 else 0)
 
 
 def decode_disconnect(reader: Reader) -> Disconnect:
