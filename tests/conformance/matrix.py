@@ -219,7 +219,7 @@ _SNAPSHOTS = (
     Row("R5", "a topic deleted or expired before its turn is not sent as it was", BOTH),
     Row("R6", "a topic changed before its turn is sent once", BOTH),
     Row("R7", "UNSUBSCRIBE ends a running snapshot", BOTH),
-    Row("R8", "disconnecting or being taken over ends a running snapshot", BOTH),
+    Row("R8", "a kept session gets the rest of a snapshot on its next connection", BOTH),
     Row("R9", "many snapshots at once advance side by side", BOTH),
     Row("R10", "the end marker follows the last copy and tells filter, count and version", ONLY_5),
     Row("R11", "without asking there is no end marker", BOTH),

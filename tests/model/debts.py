@@ -54,7 +54,8 @@ class Snapshot:
 
     `early` are topics that a plain message has overtaken: their retained copy was put in line before it, and may still
     come after a change. `changed` holds such copies. `soft` are topics that another snapshot may have been sent for,
-    `told_live` those whose later change the client learns of anyway.
+    `told_live` those whose later change the client learns of anyway. One that has `rested` while its client was away
+    goes on when it is back, and may tell all where it was to tell changes.
     """
 
     subscription: Subscription
@@ -74,6 +75,7 @@ class Snapshot:
     alone: bool = True
     over: bool = False
     full: bool = True  # as the end marker says
+    rested: bool = False
 
     def copy_of(self, publication: Publication) -> Copy:
         qos = min(publication.qos, self.subscription.wish.qos)

@@ -201,7 +201,6 @@ class Oracle:
                     person.expires_ms = self.now_ms + person.expiry_s * 1000
                 if person.will is not None:
                     person.will.due_ms = self.now_ms + person.will.delay_s * 1000
-            person.forget_unrecorded()
             if person.expires_ms:
                 self.at(person.expires_ms, person.name, "session")
             if person.will is not None:
@@ -230,13 +229,14 @@ class Oracle:
         is_new = wish.topic_filter not in person.subscriptions
         subscription = Subscription(wish, identifier)
         person.subscriptions[wish.topic_filter] = subscription
-        person.end_snapshots_of(wish.topic_filter)
         if is_shared(wish.topic_filter):
             person.shared.setdefault(wish.topic_filter, []).append(subscription)
             self.unsettle(name)
             return
         if wish.handling == 2 or (wish.handling == 1 and not is_new):
+            person.carry_over(subscription)
             return
+        person.end_snapshots_of(wish.topic_filter)
         pending = {
             topic: each
             for topic, each in self.kept().items()

@@ -103,7 +103,7 @@ class Person:
             self.will = Will(will.topic, will_payload, will.qos, will.retain, will.delay_s)
 
     def leave(self) -> None:
-        """The connection is gone: QoS 0 and what snapshots had not sent may go with it."""
+        """The connection is gone, and QoS 0 with it. Snapshots rest until the client is back."""
         self.connected = False
         for topic, line in self.live.items():
             self.maybe += [(copy, None) for copy in line if copy.qos == 0]
@@ -114,17 +114,26 @@ class Person:
                 rest = []
             self.live[topic] = deque(rest)
         # What this connection could not take counts as sent, if its turn had come.
-        large = [copy for copy in (*self.unread, *self.all_live()) if self.too_large(self.size_of(copy))]
+        owed = [snapshot.copy_of(p) for snapshot in self.snapshots for p in snapshot.pending.values()]
+        large = [copy for copy in (*self.unread, *self.all_live(), *owed) if self.too_large(self.size_of(copy))]
         self.perhaps_dropped |= {copy.publication.number for copy in large}
         self.perhaps_forgotten |= {p.packet_id for p in self.redeliver if self.perhaps_too_large(p)}
         self.unacknowledged += self.redeliver  # what was sent again stands before what was not yet
         self.redeliver.clear()
         for snapshot in list(self.snapshots):
-            self.retire(snapshot, snapshot.pending.values())
+            if snapshot.over:
+                self.retire(snapshot, snapshot.pending.values())
+            else:
+                self.rest(snapshot)
 
-    def forget_unrecorded(self) -> None:
-        """The broker started again. Copies of snapshots are in no log: those under way may not be sent again."""
-        self.perhaps_forgotten |= {p.packet_id for p in self.unacknowledged if p.retain}
+    def rest(self, snapshot: Snapshot) -> None:
+        """What was sent and not read comes again, unless it was QoS 0; the rest is still owed."""
+        snapshot.rested = True
+        snapshot.alone = False
+        if self.blocked:
+            snapshot.early |= set(snapshot.pending)
+            snapshot.soft |= {t for t, p in snapshot.pending.items() if snapshot.copy_of(p).qos == 0}
+            snapshot.told_live |= set(snapshot.deleted)
 
     def end(self) -> None:
         self.exists = False
@@ -165,8 +174,9 @@ class Person:
             old = snapshot.pending.pop(topic, None)
             if old is not None and (self.blocked or topic in snapshot.early):
                 snapshot.changed.setdefault(topic, []).append(old)
-            if new is not None and self.lossy and matches(snapshot.subscription.wish.topic_filter, topic):
-                # A live copy that the queue had no room for is made up for by the snapshot.
+            lost = self.lossy or not self.connected
+            if new is not None and lost and matches(snapshot.subscription.wish.topic_filter, topic):
+                # A live copy that the queue had no room for, or at QoS 0 nobody, is made up for by the snapshot.
                 snapshot.changed.setdefault(topic, []).append(new)
 
     def begin_snapshot(self, snapshot: Snapshot) -> None:
@@ -177,6 +187,32 @@ class Person:
         for other in self.snapshots:
             other.alone = snapshot.alone = False
         self.snapshots.append(snapshot)
+
+    def carry_over(self, new: Subscription) -> None:
+        """A subscription was replaced by one that asks for no snapshot: it gets what the old one is owed.
+
+        Copies that are on their way already look as the old one wanted them.
+        """
+        for snapshot in self.snapshots:
+            if snapshot.subscription.wish.topic_filter == new.wish.topic_filter:
+                snapshot.alone = False
+                on_its_way = {t: p for t, p in snapshot.pending.items() if self.blocked or t in snapshot.early}
+                self.maybe += [(snapshot.copy_of(p), snapshot) for p in on_its_way.values()]
+                self.maybe += [(snapshot.copy_of(p), snapshot) for many in snapshot.changed.values() for p in many]
+                for topic, number in snapshot.deleted.items():
+                    gone = Publication(number, topic, b"", 0, True, "", "", 0)
+                    self.maybe.append((Copy(gone, 0, True, snapshot.subscription.identifiers), snapshot))
+                snapshot.told_live |= set(snapshot.deleted)
+                snapshot.soft |= set(on_its_way)
+                if new.wish.no_local:
+                    snapshot.soft |= {t for t, p in snapshot.pending.items() if p.client == self.name}
+                snapshot.subscription = new
+                for other in self.snapshots:
+                    # Copies that looked alike may have been sent for the one and taken for the other.
+                    for one, two in ((snapshot, other), (other, snapshot)):
+                        mixed = {t: p for t, p in two.pending.items() if one.took(p, since=two.begun)}
+                        two.soft |= set(mixed)
+                        self.maybe += [(one.copy_of(p), one) for p in mixed.values()]
 
     def end_snapshots_of(self, topic_filter: str) -> None:
         for snapshot in [s for s in self.snapshots if s.subscription.wish.topic_filter == topic_filter]:
@@ -405,7 +441,8 @@ class Person:
 
     def receive_marker(self, packet: Publish, now_ms: int) -> None:
         told = json.loads(packet.payload)
-        named = [s for s in self.snapshots if s.marked and s.subscription.wish.topic_filter == told["filter"]]
+        named = [s for s in self.snapshots if s.subscription.wish.topic_filter == told["filter"]]
+        named = [s for s in named if s.marked or s.rested]
         snapshot = next((s for s in named if not s.over), None)
         if snapshot is not None:
             snapshot.full = told["full"]
@@ -429,7 +466,8 @@ class Person:
     def is_late_marker(self, topic_filter: str) -> bool:
         """A marker that waited in line, while its subscription was replaced by another."""
         for snapshot in self.past:
-            if snapshot.marked and not snapshot.over and snapshot.subscription.wish.topic_filter == topic_filter:
+            marked = snapshot.marked or snapshot.rested
+            if marked and not snapshot.over and snapshot.subscription.wish.topic_filter == topic_filter:
                 snapshot.over = True
                 return self.marks
         return False
@@ -447,7 +485,7 @@ class Person:
     def lacks(self, snapshot: Snapshot, now_ms: int) -> list[str]:
         """Copies that had to come and did not."""
         left = {t: p for t, p in snapshot.pending.items() if t not in snapshot.soft}
-        if snapshot.since is not None and not snapshot.full:
+        if snapshot.since is not None and (not snapshot.full or snapshot.rested):
             left = {t: p for t, p in left.items() if p.number > snapshot.since}
         copies = [snapshot.copy_of(publication) for publication in left.values()]
         return [str(copy) for copy in copies if not self.may_skip(copy, now_ms)]
@@ -501,7 +539,7 @@ class Person:
         if self.redeliver_due():
             raise Mismatch(f"{self.name} was not sent {[shown(p) for p in self.redeliver]} again")
         for snapshot in self.snapshots:
-            if snapshot.marked and not snapshot.over:
+            if snapshot.marked and not snapshot.over and not snapshot.rested:
                 raise Mismatch(f"{self.name} never got the end marker of {snapshot.subscription.wish}")
             self.check_complete(snapshot, now_ms)
         self.live.clear()

@@ -196,8 +196,10 @@ class World:
         """What must not be left when every client is up to date."""
         broker = self.broker
         found = []
-        if broker.retained.index.cursors:
-            found.append(f"{len(broker.retained.index.cursors)} cursors")
+        absent = [session for session in broker.sessions.values() if session.connection is None]
+        resting = [snapshot.cursor for session in absent for snapshot in session.snapshots]
+        if cursors := [cursor for cursor in broker.retained.index.cursors if cursor not in resting]:
+            found.append(f"{len(cursors)} cursors")
         if broker.running:
             found.append(f"{len(broker.running)} running snapshots")
         for name, session in broker.sessions.items():

@@ -280,7 +280,7 @@ class Broker:
         snapshots.before_live(self, session, message)
 
     def missed_live(self, session: Session, message: Message) -> None:
-        snapshots.missed_live(session, message)
+        snapshots.missed_live(self, session, message)
 
     def may_receive(self, session: Session, topic_field: bytes) -> bool:
         access = self.access

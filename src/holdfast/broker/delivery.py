@@ -86,6 +86,8 @@ def send(
     connection = session.connection
     if qos == 0:
         if connection is None:
+            if session.snapshots:
+                broker.missed_live(session, message)
             return
         if connection.outbox_bytes >= connection.outbox_limit:
             broker.counters.dropped_slow += 1
@@ -277,10 +279,14 @@ def on_pubcomp(broker: "Broker", session: Session, packet_id: int) -> None:
 
 
 def resend(broker: "Broker", session: Session, connection: Connection) -> None:
-    """A session is resumed: what was under way goes again, in order, with its packet id [MQTT-4.4.0-1]."""
+    """A session is resumed: what was under way goes again, in order, with its packet id [MQTT-4.4.0-1]; what snapshots
+    had still to send follows.
+    """
     session.resending.clear()
     session.resending.extend(session.inflight)
     resend_more(broker, session)
+    for snapshot in session.snapshots:
+        broker.wake(snapshot)
     broker.touch(connection)
 
 

@@ -270,6 +270,8 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: Run) -> 
         if to.outbox_bytes >= CROWDED_BYTES and session.is_crowded(broker.now_ms):
             crowded += 1
         if not to.plain or session.snapshots or session.queue or run.largest >= to.max_packet_size:
+            if broker.log is not None:
+                broker.log.begin_publish()
             forward_singly(broker, connection, data, run, first_offset, to)
             continue
         if to.outbox_bytes >= to.outbox_limit:
@@ -292,6 +294,8 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: Run) -> 
             broker.touch(to)
     if route.recorded and broker.log is not None:
         record(broker, connection, data, run, first_offset)
+    if broker.log is not None and broker.log.publishing:
+        broker.log.end_run(broker)
     if crowded * 2 > len(route.receivers):
         connection.crowding = is_crowding(broker, connection)
 

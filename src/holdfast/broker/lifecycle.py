@@ -84,8 +84,7 @@ def close(broker: "Broker", connection: Connection, text: str) -> None:
 
 
 def detach(broker: "Broker", session: Session) -> None:
-    """A session has lost its connection: settle its will and its own end."""
-    end_all(broker, session)
+    """A session has lost its connection: settle its will and its own end. Its snapshots rest until it is back."""
     session.connection = None
     session.window = 0
     forget_markers(session)

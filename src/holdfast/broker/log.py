@@ -29,6 +29,15 @@ from holdfast.broker.session_records import (
     encode_will,
     encode_will_cleared,
 )
+from holdfast.broker.snapshot_records import (
+    CopiedRecord,
+    encode_copied,
+    encode_copy,
+    encode_missed,
+    encode_snapshot,
+    encode_snapshot_ended,
+    renumbered,
+)
 from holdfast.broker.subscription import Subscription
 from holdfast.broker.topics import matches
 from holdfast.protocol.mqtt.packets import SN2, SN12, V5, V31, V311
@@ -58,8 +67,10 @@ class Log:
         self.sent: list[Delivery] = []
         self.sent_ids: list[int] = []
         self.sent_sessions: list[int] = []
+        self.late: list[bytes] = []  # records that belong behind it; they get their offsets there
         self.publishing = False
         self.done: dict[int, list[int]] = {}
+        self.copied: dict[int, CopiedRecord] = {}
 
     def records_history(self, topic_levels: list[bytes]) -> bool:
         return any(matches(levels, topic_levels) for levels in self.history_filters)
@@ -74,6 +85,10 @@ class Log:
             for session_id, sequences in self.done.items():
                 self.add(encode_done(broker.next_offset(), session_id, sequences))
             self.done = {}
+        if self.copied:
+            for copied in self.copied.values():
+                self.add(encode_copied(broker.next_offset(), copied))
+            self.copied = {}
         records = self.records
         self.records = []
         self.size = 0
@@ -81,7 +96,7 @@ class Log:
 
     @property
     def has_records(self) -> bool:
-        return len(self.records) > 0 or len(self.done) > 0
+        return len(self.records) > 0 or len(self.done) > 0 or len(self.copied) > 0
 
     # Publishes.
 
@@ -95,19 +110,31 @@ class Log:
         changes = self.keeps_state and outcome in (SET, CLEARED)
         if kept or changes or history:
             self.add(encode_publish(message, outcome, history, kept))
-        if kept:
-            self.add_queued(broker, message)
+        if kept or self.late:
+            self.add_queued(broker, message.offset)
 
     def end_requeue(self, broker: "Broker", message: Message) -> None:
         """A message that was given to somebody else waits for another now."""
         self.publishing = False
         if self.entries:
             self.add(encode_stored_message(broker.next_offset(), message))
-            self.add_queued(broker, message)
+        if self.entries or self.late:
+            self.add_queued(broker, message.offset)
 
-    def add_queued(self, broker: "Broker", message: Message) -> None:
-        self.add(encode_queued(broker.next_offset(), message.offset, self.entries))
-        self.entries = []
+    def end_run(self, broker: "Broker") -> None:
+        """A run of messages is delivered that wait for nobody, and recorded."""
+        self.publishing = False
+        if self.late:
+            self.add_queued(broker, 0)
+
+    def add_queued(self, broker: "Broker", message_offset: int) -> None:
+        if self.entries:
+            self.add(encode_queued(broker.next_offset(), message_offset, self.entries))
+            self.entries = []
+        if self.late:
+            for record in self.late:
+                self.add(renumbered(record, broker.next_offset()))
+            self.late = []
         for i in range(len(self.sent)):
             self.add(
                 encode_sent(
@@ -170,6 +197,59 @@ class Log:
     def on_released(self, broker: "Broker", session: Session, packet_id: int) -> None:
         if session.record_id:
             self.add(encode_released(broker.next_offset(), session.record_id, packet_id))
+
+    # Snapshots. A live message may make a copy leave out of turn: then the publish at hand comes first in the log.
+
+    def on_snapshot(self, broker: "Broker", session: Session, version: int, topic_filter: bytes) -> int:
+        """A snapshot begins; what the log knows it by, 0 when it does not."""
+        if session.record_id == 0:
+            return 0
+        offset = broker.next_offset()
+        self.add(encode_snapshot(offset, session.record_id, version, topic_filter))
+        return offset
+
+    def on_snapshot_ended(self, broker: "Broker", session: Session, snapshot_id: int) -> None:
+        self.copied.pop(snapshot_id, None)
+        if session.record_id:
+            self.add_late(encode_snapshot_ended(self.late_offset(broker), session.record_id, snapshot_id))
+
+    def on_copy(self, broker: "Broker", session: Session, snapshot_id: int, delivery: Delivery) -> None:
+        """A snapshot gives the session a copy, to be sent now or from the queue."""
+        if session.record_id == 0:
+            return
+        message = delivery.message
+        if delivery.qos == 0:
+            copied = self.copied.get(snapshot_id)
+            if copied is None:
+                copied = CopiedRecord(session.record_id, snapshot_id)
+                self.copied[snapshot_id] = copied
+            copied.offsets.append(message.offset)
+            return
+        delivery.sequence = session.take_sequence()
+        self.add_late(
+            encode_copy(
+                self.late_offset(broker),
+                session.record_id,
+                snapshot_id,
+                delivery.sequence,
+                delivery.qos,
+                delivery.identifiers,
+                message,
+            )
+        )
+
+    def on_missed(self, broker: "Broker", session: Session, snapshot_id: int, topic: bytes) -> None:
+        if session.record_id:
+            self.add_late(encode_missed(self.late_offset(broker), session.record_id, snapshot_id, topic))
+
+    def late_offset(self, broker: "Broker") -> int:
+        return 0 if self.publishing else broker.next_offset()
+
+    def add_late(self, record: bytes) -> None:
+        if self.publishing:
+            self.late.append(record)
+        else:
+            self.add(record)
 
     # Sessions.
 

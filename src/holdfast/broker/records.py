@@ -4,7 +4,7 @@ A record starts with its own format version, its kind and its offset; the rest d
 and no checksum: those belong to whoever stores it. All integers are little-endian, texts are UTF-8.
 
 Fields may be added at the end of a fixed part together with a new version number; they never move. The records about
-sessions stand in `session_records.py`.
+sessions stand in `session_records.py`, those about their snapshots in `snapshot_records.py`.
 """
 
 import struct
@@ -29,6 +29,11 @@ RELEASED: Final = 25
 WILL: Final = 26
 WILL_CLEARED: Final = 27
 MESSAGE: Final = 28
+SNAPSHOT: Final = 29
+SNAPSHOT_ENDED: Final = 30
+COPY: Final = 31
+COPIED: Final = 32
+MISSED: Final = 33
 
 KINDS: Final = {
     PUBLISH: "publish",
@@ -44,6 +49,11 @@ KINDS: Final = {
     WILL: "will",
     WILL_CLEARED: "will_cleared",
     MESSAGE: "message",
+    SNAPSHOT: "snapshot",
+    SNAPSHOT_ENDED: "snapshot_ended",
+    COPY: "copy",
+    COPIED: "copied",
+    MISSED: "missed",
 }
 
 # Flags of a publish, above the two bits of its QoS.
@@ -209,8 +219,8 @@ def decode_without_topic(record: bytes, topic: bytes, publishers: Publishers) ->
 
 
 def encode_stored_message(offset: int, message: Message) -> bytes:
-    """A message that sessions will wait for although its publish was not marked `kept`: a retained message of a
-    snapshot, for one. The message keeps its own offset, which QUEUED then names.
+    """A message that sessions will wait for although its publish was not marked `kept`: one that a group had
+    given to somebody else. The message keeps its own offset, which QUEUED then names.
     """
     number: bytes = HEAD.pack(VERSION, MESSAGE, offset)
     return number + encode_message(PUBLISH, message.offset, message, 0, False, True)

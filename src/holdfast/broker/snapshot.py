@@ -3,6 +3,9 @@
 A snapshot is a cursor, not a copy. Whatever changes after its version reaches the client live, so the cursor passes
 over it. The one danger is a plain message for a topic whose retained message has not had its turn: then the retained
 one is sent first, out of turn, so that no client ever sees an older message after a newer one.
+
+A session that outlives its connection keeps its snapshots too: they rest until the client is back, and go on. The log
+knows what they have sent, so that they go on after a restart of the broker as well.
 """
 
 import json
@@ -30,34 +33,42 @@ NOT_SINCE: Final = -1
 
 @final
 class Snapshot:
-    """`done` are topics sent out of turn; `missed` are changed topics whose live copy the client was too slow for."""
+    """`done` are topics sent out of turn; `missed` are changed topics whose live message the client could not be given,
+    for it was too slow or not there; `copied` are the offsets of what was sent before the broker started.
+    """
 
     def __init__(
         self, session: Session, subscription: Subscription, cursor: TopicCursor, version: int, since: int, full: bool
     ) -> None:
         self.session: Final = session
-        self.subscription: Final = subscription
+        self.subscription = subscription
         self.cursor: Final = cursor
         self.version: Final = version
         self.since: Final = since
         self.full: Final = full
-        self.identifiers: Final = [subscription.identifier] if subscription.identifier else None
+        self.identifiers = [subscription.identifier] if subscription.identifier else None
+        self.no_local = subscription.no_local
+        self.record_id = 0  # what the log knows it by; 0: it ends with the connection
         self.deleted: dict[bytes, int] = {}
         self.queued = 0  # copies that went into the session's queue instead
         self.held: Message | None = None
         self.sent = 0
         self.done: set[bytes] = set()
-        self.missed: set[bytes] = set()
+        self.missed: dict[bytes, int] = {}  # in the order they were missed, with the offset
+        self.copied: set[int] = set()
         self.running = False
         self.ended = False
 
     def wants(self, message: Message, now_ms: int) -> bool:
         offset = message.offset
-        if offset > self.version and (not self.missed or message.topic_field not in self.missed):
+        if offset > self.version or offset <= self.since:
             return False
-        if offset <= self.since or (self.done and message.topic_field in self.done):
+        if (self.done and message.topic_field in self.done) or (self.copied and offset in self.copied):
             return False
-        if self.subscription.no_local and message.publisher.client_id == self.session.client_id:
+        return self.suits(message, now_ms)
+
+    def suits(self, message: Message, now_ms: int) -> bool:
+        if self.no_local and message.publisher.client_id == self.session.client_id:
             return False
         return not message.expired(now_ms)
 
@@ -65,7 +76,7 @@ class Snapshot:
         """Whether this stored message still has its turn to come."""
         if self.held is not None and self.held.offset == message.offset:
             return True
-        if message.topic_field in self.done:
+        if message.topic_field in self.done or message.offset in self.copied:
             return False
         levels = message.topic.split(b"/")
         return matches(self.subscription.levels, levels) and not self.cursor.passed(levels)
@@ -86,17 +97,29 @@ def begin(broker: "Broker", session: Session, subscription: Subscription, since:
     )
     if known:
         snapshot.deleted = store.tombstones.since(since, subscription.levels)
+    if broker.log is not None:
+        snapshot.record_id = broker.log.on_snapshot(broker, session, snapshot.version, subscription.topic_filter)
     session.snapshots.append(snapshot)
     broker.counters.snapshots_begun += 1
     return snapshot
+
+
+def carry_over(session: Session, old: Subscription, new: Subscription) -> None:
+    """A subscription was replaced by one that asks for no snapshot: what the old one is still owed goes to the new."""
+    for snapshot in session.snapshots:
+        if snapshot.subscription is old:
+            snapshot.subscription = new
+            snapshot.identifiers = [new.identifier] if new.identifier else None
+            snapshot.no_local = snapshot.no_local or new.no_local
 
 
 def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
     """Send up to `quantum` messages; True when there is more to do and nothing to wait for."""
     session = snapshot.session
     connection = session.connection
-    if snapshot.ended or connection is None:
-        end(broker, snapshot)
+    if connection is None:
+        return False  # it goes on when the client is back
+    if snapshot.ended:
         pump(broker, session)  # the turn it had been given goes back to the queue
         return False
     visits = VISITS_PER_STEP
@@ -135,11 +158,11 @@ def send_copy(broker: "Broker", snapshot: Snapshot, connection: Connection, mess
     qos = min(message.qos, snapshot.subscription.qos)
     if session.queue and message.topic_field in session.waiting:
         # Older live messages of this topic wait there: it goes behind them.
-        enqueue(broker, session, Delivery(message, qos, True, snapshot.identifiers, None), True)
-        snapshot.sent += 1
-        snapshot.queued += 1
+        put_in_line(broker, snapshot, message, qos)
         return True
     if qos == 0:
+        if snapshot.record_id:
+            copy_of(broker, snapshot, message, 0)
         if write_publish(
             connection, message, 0, True, False, 0, snapshot.identifiers, broker.now_ms, connection.wants_meta
         ):
@@ -150,13 +173,41 @@ def send_copy(broker: "Broker", snapshot: Snapshot, connection: Connection, mess
         return True
     if len(session.inflight) >= session.window:
         return False
-    if transmit(broker, session, connection, Delivery(message, qos, True, snapshot.identifiers, None)):
+    if transmit(broker, session, connection, copy_of(broker, snapshot, message, qos)):
         snapshot.sent += 1
     return True
 
 
+def put_in_line(broker: "Broker", snapshot: Snapshot, message: Message, qos: int) -> None:
+    """A copy that cannot leave at once goes behind what waits already."""
+    enqueue(broker, snapshot.session, copy_of(broker, snapshot, message, qos), True)
+    snapshot.sent += 1
+    snapshot.queued += 1
+
+
+def copy_of(broker: "Broker", snapshot: Snapshot, message: Message, qos: int) -> Delivery:
+    """The copy that goes to the client, known to the log from now on."""
+    delivery = Delivery(message, qos, True, snapshot.identifiers, None)
+    if snapshot.record_id and broker.log is not None:
+        broker.log.on_copy(broker, snapshot.session, snapshot.record_id, delivery)
+    return delivery
+
+
 def finish(broker: "Broker", snapshot: Snapshot, connection: Connection, quantum: int) -> bool:
-    """The set is through; what remains are deletions, for a client that asked what changed, and the end marker."""
+    """The set is through; what remains are topics whose change was missed, deletions, for a client that asked what
+    changed, and the end marker.
+    """
+    while snapshot.missed:
+        if quantum == 0 or connection.outbox_bytes >= OUTBOX_WATER:
+            return True
+        changed = next(iter(snapshot.missed))
+        message = broker.retained.index.get(changed[2:])
+        if message is not None and snapshot.suits(message, broker.now_ms):
+            if broker.access is None or broker.may_show(snapshot.session, message):
+                if not send_copy(broker, snapshot, connection, message):
+                    return False
+                quantum -= 1
+        del snapshot.missed[changed]
     while snapshot.deleted:
         if quantum == 0 or connection.outbox_bytes >= OUTBOX_WATER:
             return True
@@ -173,14 +224,16 @@ def finish(broker: "Broker", snapshot: Snapshot, connection: Connection, quantum
     return False
 
 
-def send_tombstone(broker: "Broker", snapshot: Snapshot, connection: Connection, field: bytes, offset: int) -> None:
+def send_tombstone(
+    broker: "Broker", snapshot: Snapshot, connection: Connection | None, field: bytes, offset: int
+) -> None:
     """Tell a client that asked what changed that a topic is gone: an empty message with RETAIN 1."""
     session = snapshot.session
     if broker.access is not None and not broker.may_receive(session, field):
         return
     gone = Message(field, b"", 0, True, b"", NO_ONE, offset, broker.now_ms, 0, False)
     snapshot.sent += 1
-    if session.queue and field in session.waiting:
+    if connection is None or (session.queue and field in session.waiting):
         enqueue(broker, session, Delivery(gone, 0, True, snapshot.identifiers, None), True)
         snapshot.queued += 1
     elif write_publish(connection, gone, 0, True, False, 0, snapshot.identifiers, broker.now_ms):
@@ -207,6 +260,8 @@ def end(broker: "Broker", snapshot: Snapshot) -> None:
     if not snapshot.ended:
         snapshot.ended = True
         broker.retained.index.release(snapshot.cursor)
+        if snapshot.record_id and broker.log is not None:
+            broker.log.on_snapshot_ended(broker, snapshot.session, snapshot.record_id)
         broker.counters.snapshots_ended += 1
         broker.counters.snapshot_messages += snapshot.sent
         if snapshot in snapshot.session.snapshots:
@@ -223,32 +278,46 @@ def end_all(broker: "Broker", session: Session, subscription: Subscription | Non
 def before_live(broker: "Broker", session: Session, message: Message) -> None:
     """A live message is about to go to a client in the middle of a snapshot: let an older retained one go first."""
     connection = session.connection
-    if connection is None:
-        return
+    field = message.topic_field
     stored = broker.retained.index.get(message.topic)
     for snapshot in session.snapshots:
+        if snapshot.missed and stored is not None and stored.offset == message.offset:
+            snapshot.missed.pop(field, 0)  # this makes up for it
         if snapshot.deleted:
-            offset = snapshot.deleted.pop(message.topic_field, None)
+            offset = snapshot.deleted.pop(field, None)
             if offset is not None and stored is None and (message.payload or not message.retain):
-                send_tombstone(broker, snapshot, connection, message.topic_field, offset)
+                send_tombstone(broker, snapshot, connection, field, offset)
     if stored is None or stored.offset >= message.offset or stored.expired(broker.now_ms):
         return
     for snapshot in session.snapshots:
-        if snapshot.awaits(stored) and snapshot.wants(stored, broker.now_ms):
+        if field in snapshot.missed:
+            wanted = snapshot.suits(stored, broker.now_ms)
+        else:
+            wanted = snapshot.awaits(stored) and snapshot.wants(stored, broker.now_ms)
+        if wanted:
             if broker.access is not None and not broker.may_show(session, stored):
                 continue
-            if not send_copy(broker, snapshot, connection, stored):
-                qos = min(stored.qos, snapshot.subscription.qos)
-                enqueue(broker, session, Delivery(stored, qos, True, snapshot.identifiers, None), True)
-                snapshot.sent += 1
-                snapshot.queued += 1
-            snapshot.done.add(stored.topic_field)
+            if connection is None or not send_copy(broker, snapshot, connection, stored):
+                put_in_line(broker, snapshot, stored, min(stored.qos, snapshot.subscription.qos))
+            snapshot.missed.pop(field, 0)
+            snapshot.done.add(field)
 
 
-def missed_live(session: Session, message: Message) -> None:
-    """A live message was dropped because the client reads too slowly: if it changed the set, the cursor sends it."""
+def missed_live(broker: "Broker", session: Session, message: Message) -> None:
+    """A live message was dropped, for the client reads too slowly or is not there: if it changed the set, the snapshot
+    sends it in the end.
+    """
     if message.retain:
+        stored = broker.retained.index.get(message.topic)
+        if stored is None or stored.offset != message.offset:
+            return
         levels = message.topic.split(b"/")
         for snapshot in session.snapshots:
-            if matches(snapshot.subscription.levels, levels) and not snapshot.cursor.passed(levels):
-                snapshot.missed.add(message.topic_field)
+            if (
+                message.topic_field not in snapshot.missed
+                and matches(snapshot.subscription.levels, levels)
+                and not snapshot.cursor.passed(levels)
+            ):
+                snapshot.missed[message.topic_field] = message.offset
+                if snapshot.record_id and broker.log is not None:
+                    broker.log.on_missed(broker, session, snapshot.record_id, message.topic)

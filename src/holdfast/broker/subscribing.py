@@ -8,7 +8,7 @@ from holdfast.broker.delivery import redistribute
 from holdfast.broker.outbound import write
 from holdfast.broker.publishing import check_user_properties
 from holdfast.broker.session import Session
-from holdfast.broker.snapshot import NOT_SINCE, Snapshot, begin, end_all
+from holdfast.broker.snapshot import NOT_SINCE, Snapshot, begin, carry_over, end_all
 from holdfast.broker.subscription import Subscription
 from holdfast.broker.topics import SHARE, is_valid_filter, split_share
 from holdfast.errors import ProtocolError
@@ -122,10 +122,13 @@ def subscribe(
     if broker.log is not None and session.record_id:
         broker.log.on_subscribed(broker, session, subscription)
         broker.guard(session)
-    if old is not None:
-        end_all(broker, session, old)
     # Shared subscriptions get none; Retain Handling decides for the rest [5: MQTT-3.3.1-9, 3.3.1-10, 3.3.1-11].
     wanted = request.retain_handling == 0 or (request.retain_handling == 1 and old is None)
+    if old is not None:
+        if wanted:
+            end_all(broker, session, old)
+        else:
+            carry_over(session, old, subscription)
     if wanted and not share_name and settings.retain_available:
         begun.append(begin(broker, session, subscription, since))
     return granted

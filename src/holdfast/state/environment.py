@@ -4,6 +4,7 @@ One process has one environment open. Others may have theirs on the same folder:
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +16,19 @@ from holdfast.state.formats import FORMAT, seal, unseal
 from holdfast.state.residence import release_pages
 
 FIRST_MAP_SIZE = 1 << 30
-TABLES = ("meta", "retained", "expiry", "sessions", "subscriptions", "queue", "received", "wills", "messages", "refs")
+TABLES = (
+    "meta",
+    "retained",
+    "expiry",
+    "sessions",
+    "subscriptions",
+    "queue",
+    "received",
+    "wills",
+    "messages",
+    "refs",
+    "snapshots",
+)
 FORMAT_KEY = b"format"
 APPLIED_KEY = b"applied"
 
@@ -35,7 +48,10 @@ class Environment:
             self.env = lmdb.open(
                 str(folder), map_size=size, max_dbs=len(TABLES), mode=0o600, readonly=readonly, readahead=False
             )
-            self.db: dict[str, _Database] = {name: self.env.open_db(name.encode()) for name in TABLES}
+            self.db: dict[str, _Database] = {}
+            for name in TABLES:
+                with suppress(lmdb.NotFoundError):  # only to be read, and written before this table was thought of
+                    self.db[name] = self.env.open_db(name.encode(), create=not readonly)
             self.check_format(readonly)
         except lmdb.Error as error:
             raise StoreError(f"state in {folder} cannot be opened: {error}") from error

@@ -29,6 +29,13 @@ from holdfast.broker.session_records import (
     decode_unsubscribed,
     record_session,
 )
+from holdfast.broker.snapshot_records import (
+    decode_copied,
+    decode_copy,
+    decode_snapshot,
+    missed_topic,
+    record_snapshot,
+)
 from holdfast.state.environment import APPLIED_KEY, Environment
 from holdfast.state.formats import (
     CHECKSUM_SIZE,
@@ -44,6 +51,7 @@ from holdfast.state.formats import (
     unseal,
 )
 from holdfast.state.queued import QueuedValue, message_offset_of
+from holdfast.state.snapshots import SnapshotTable
 from holdfast.state.tables import Table
 
 STATISTICS_KEY = b"retained"
@@ -65,6 +73,7 @@ class Fold:
         self.wills = Table(txn, db["wills"])
         self.messages = Table(txn, db["messages"])
         self.refs = Table(txn, db["refs"])
+        self.snapshots = SnapshotTable(txn, db["snapshots"])
         self.version = 0
 
     def apply(self, record: bytes) -> None:
@@ -101,6 +110,17 @@ class Fold:
             key = NUMBER.pack(record_offset(message))
             if self.messages.get(key) is None:
                 self.messages.put(key, message)
+        elif kind == kinds.COPY:
+            self.on_copy(record)
+        elif kind == kinds.COPIED:
+            copied = decode_copied(record)
+            self.snapshots.on_copied(copied.session_id, copied.snapshot_id, copied.offsets, record_offset(record))
+        elif kind == kinds.SNAPSHOT:
+            self.snapshots.begin(*decode_snapshot(record))
+        elif kind == kinds.SNAPSHOT_ENDED:
+            self.snapshots.end(*record_snapshot(record))
+        elif kind == kinds.MISSED:
+            self.snapshots.on_missed(*record_snapshot(record), missed_topic(record), record_offset(record))
 
     def on_publish(self, record: bytes) -> None:
         outcome = publish_outcome(record)
@@ -121,6 +141,21 @@ class Fold:
             value = QueuedValue(entry.seq, entry.message_offset, entry.qos, entry.retain, tuple(entry.subscription_ids))
             self.queue.put_new(PAIR.pack(entry.session_id, entry.seq), value.encode())
         self.count(NUMBER.pack(entries[0].message_offset), len(entries))
+
+    def on_copy(self, record: bytes) -> None:
+        """As `on_queued`, for a message that some snapshot copied; others may have done so before."""
+        copy = decode_copy(record)
+        offset = record_offset(copy.message)
+        value = QueuedValue(copy.seq, offset, copy.qos, True, tuple(copy.subscription_ids), copy=True)
+        self.queue.put_new(PAIR.pack(copy.session_id, copy.seq), value.encode())
+        key = NUMBER.pack(offset)
+        if self.messages.get(key) is None:
+            if key in self.messages.changes:
+                self.messages.put(key, copy.message)
+            else:
+                self.messages.put_new(key, copy.message)
+        self.count(key, 1)
+        self.snapshots.on_copied(copy.session_id, copy.snapshot_id, [offset], record_offset(record))
 
     def on_sent(self, record: bytes) -> None:
         session_id, seq, packet_id, stage = decode_sent(record)
@@ -155,6 +190,7 @@ class Fold:
         self.sessions.delete(prefix)
         self.wills.delete(prefix)
         self.subscriptions.delete_prefix(prefix)
+        self.snapshots.end_all(session_id)
         self.received.delete_prefix(prefix)
         for value in self.queue.delete_prefix(prefix):
             self.count(NUMBER.pack(message_offset_of(value)), -1)
@@ -172,6 +208,7 @@ class Fold:
             self.refs,
         ):
             table.flush()
+        self.snapshots.flush()
         self.environment.set_number(self.txn, APPLIED_KEY, applied)
 
     def finish_retained(self) -> None:

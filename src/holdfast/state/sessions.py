@@ -19,6 +19,7 @@ from holdfast.errors import StoreError
 from holdfast.state.environment import Environment
 from holdfast.state.formats import NUMBER, PACKET_ID, PAIR, unseal
 from holdfast.state.queued import QueuedValue
+from holdfast.state.snapshots import StoredSnapshot
 
 
 @dataclass
@@ -30,6 +31,7 @@ class StoredSession:
     queue: list[QueuedValue] = field(default_factory=list)
     unreleased: list[int] = field(default_factory=list)  # packet ids of QoS 2 publishes received and not released
     will: WillRecord | None = None
+    snapshots: dict[int, StoredSnapshot] = field(default_factory=dict)  # those that have not ended
 
 
 class Sessions:
@@ -61,9 +63,18 @@ class Sessions:
         for key, value in self.rows(txn, "wills"):
             if owner := sessions.get(NUMBER.unpack(key)[0]):
                 owner.will = decode_will(value)
+        for key, value in self.rows(txn, "snapshots"):
+            session_id, snapshot_id = PAIR.unpack_from(key)
+            if owner := sessions.get(session_id):
+                if len(key) == PAIR.size:
+                    owner.snapshots[snapshot_id] = StoredSnapshot.decode(snapshot_id, value)
+                elif snapshot := owner.snapshots.get(snapshot_id):
+                    snapshot.take(key[PAIR.size : PAIR.size + 1], value)
         return list(sessions.values())
 
     def rows(self, txn: "Transaction[bytes]", table: str) -> Iterator[tuple[bytes, bytes]]:
+        if table not in self.environment.db:
+            return
         with txn.cursor(self.environment.db[table]) as cursor:
             for key, stored in cursor.iternext():
                 try:

@@ -1,9 +1,10 @@
 """From the state on disk back to a broker that can serve: the retained set, the sessions and what they wait for."""
 
 from holdfast.broker.core import Broker
-from holdfast.broker.message import NEVER, Message
+from holdfast.broker.message import NEVER, Message, topic_field
 from holdfast.broker.session import AWAITING_COMPLETE, FOREVER, Delivery, PendingWill, Session
 from holdfast.broker.session_records import RELEASING, SubscriptionRecord, WillRecord
+from holdfast.broker.snapshot import NOT_SINCE, Snapshot
 from holdfast.broker.subscription import Subscription
 from holdfast.broker.timers import SESSION_EXPIRY, WILL, Timer
 from holdfast.broker.topics import SHARE, split_share
@@ -11,6 +12,7 @@ from holdfast.protocol.mqtt.packets import SN2, SN12, V5, V31, Will
 from holdfast.protocol.mqtt.properties import Properties
 from holdfast.state.queued import QueuedValue
 from holdfast.state.sessions import StoredSession
+from holdfast.state.snapshots import StoredSnapshot
 from holdfast.state.store import StateStore
 from holdfast.storage.disk_index import DiskIndex
 
@@ -71,6 +73,8 @@ def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, M
         restore_subscription(broker, session, subscription)
     for value in stored.queue:
         restore_delivery(broker, session, value, messages)
+    for snapshot in stored.snapshots.values():
+        restore_snapshot(broker, session, snapshot)
     # One that was connected when the broker ended has lost its connection now.
     left_at_ms = record.disconnected_at_ms or broker.now_ms
     if not record.disconnected_at_ms and broker.log is not None:
@@ -103,12 +107,30 @@ def restore_subscription(broker: Broker, session: Session, record: SubscriptionR
     broker.subscriptions.put(subscription, None)
 
 
+def restore_snapshot(broker: Broker, session: Session, stored: StoredSnapshot) -> None:
+    """A snapshot goes through the set once more and leaves out what it has sent.
+
+    Which topics were deleted before it began is not known any more, so one that was to tell only changes tells all.
+    """
+    subscription = session.subscriptions.get(stored.topic_filter)
+    if subscription is None:
+        return
+    cursor = broker.retained.index.cursor(stored.topic_filter, stored.version)
+    snapshot = Snapshot(session, subscription, cursor, stored.version, NOT_SINCE, True)
+    snapshot.record_id = stored.snapshot_id
+    snapshot.copied = stored.copied
+    snapshot.missed = {topic_field(topic): 0 for topic in stored.missed}
+    snapshot.sent = len(stored.copied)
+    session.snapshots.append(snapshot)
+    broker.counters.snapshots_begun += 1
+
+
 def restore_delivery(broker: Broker, session: Session, value: QueuedValue, messages: dict[int, Message]) -> None:
     session.next_sequence = max(session.next_sequence, value.seq + 1)
     message = messages.get(value.message_offset)
     if message is None:
         return  # lost to damage, which recovery has reported
-    if not message.interval_given and message.expires_at_ms != NEVER:
+    if not message.interval_given and message.expires_at_ms != NEVER and not value.copy:
         message = message.expiring(NEVER)  # that lifetime is the retained message's, not this copy's
     identifiers = list(value.subscription_ids) or None
     delivery = Delivery(message, value.qos, value.retain, identifiers, None)

@@ -92,3 +92,5 @@ def start(link: Link) -> None:
     session.resending.extend(session.inflight)
     link.connection.busy = False
     link.become_active()
+    for snapshot in session.snapshots:
+        link.broker.wake(snapshot)
