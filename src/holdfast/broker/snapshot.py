@@ -212,7 +212,7 @@ def finish(broker: "Broker", snapshot: Snapshot, connection: Connection, quantum
         if quantum == 0 or connection.outbox_bytes >= OUTBOX_WATER:
             return True
         field, offset = snapshot.deleted.popitem()
-        if broker.retained.index.get(field[2:]) is None:
+        if broker.retained.get(field[2:], broker.now_ms) is None:  # on disk, what has expired lies there for a while
             send_tombstone(broker, snapshot, connection, field, offset)
             quantum -= 1
     if connection.wants_mark:
@@ -280,14 +280,15 @@ def before_live(broker: "Broker", session: Session, message: Message) -> None:
     connection = session.connection
     field = message.topic_field
     stored = broker.retained.index.get(message.topic)
+    gone = stored is None or stored.expired(broker.now_ms)
     for snapshot in session.snapshots:
         if snapshot.missed and stored is not None and stored.offset == message.offset:
             snapshot.missed.pop(field, 0)  # this makes up for it
         if snapshot.deleted:
             offset = snapshot.deleted.pop(field, None)
-            if offset is not None and stored is None and (message.payload or not message.retain):
+            if offset is not None and gone and (message.payload or not message.retain):
                 send_tombstone(broker, snapshot, connection, field, offset)
-    if stored is None or stored.offset >= message.offset or stored.expired(broker.now_ms):
+    if stored is None or gone or stored.offset >= message.offset:
         return
     for snapshot in session.snapshots:
         if field in snapshot.missed:
