@@ -67,13 +67,17 @@ def demo(
         with _one_sentence(verbose):
             story.tell(analyst)
         story.close(keep)
-        if keep and story.proven:
+        if keep:
             analyst.close()
             broker.wait()
+            raise UsageError(f"the broker has ended by itself; what it said is in {broker.log}")
     except KeyboardInterrupt:
         print(f"\nstopping; what was made is in {folder}", flush=True)
-        raise typer.Exit(0 if story.proven and keep else INTERRUPTED) from None
+        if not (keep and story.told):
+            raise typer.Exit(INTERRUPTED) from None
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # what was started is ended, however impatient the user
         broker.stop()
         analyst.close()
     if not story.proven:
@@ -104,7 +108,7 @@ def _one_sentence(verbose: bool) -> Iterator[None]:
     except HoldfastError:
         raise
     except OSError as error:
-        raise UsageError(f"the demo cannot go on: {error}") from None
+        raise UsageError(f"the demo cannot go on: {error or type(error).__name__}") from None
     except Exception as error:
         from pyspark.errors import PySparkException
 
@@ -220,9 +224,9 @@ class Story:
         with self._chapter(f"audit: pipeline audit --live {tcp}") as say:
             with spark_work(analyst.spark, "audit", self.fleet.ledger.sent):
                 found, rows = analyst.do(analyst.audit, tcp)
-            table = analyst.do(analyst.retained, None)
             expected, near = self.fleet.ledger.retained(datetime.now(UTC))
-            books = compare(expected, table, near)
+            table = compare(expected, analyst.do(analyst.retained, None), near)
+            sent = compare(expected, asyncio.run(self.fleet.subscribe_anew()), near)
             say(f"{found.topics} topics, {found.wrong} differences")
         if rows:
             self._differences(rows)
@@ -231,9 +235,11 @@ class Story:
             f"broker and Spark hold the same {found.topics} retained messages: topic, payload, QoS, properties, expiry "
             f"({found.wrong} differences)",
         )
+        wrong = sent.wrong + table.wrong
         self._check(
-            books.wrong == 0 and books.topics > 0,
-            f"the fleet's own books say the same: {books.topics} topics ({books.wrong} differences)",
+            wrong == 0 and sent.topics > 0,
+            f"the fleet's own books name the same {len(expected)} as a new subscriber is sent and as the table "
+            f"`retained` has ({wrong} differences)",
         )
 
     def _past(self, analyst: Analyst, early: "Moment") -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.cli.demo_sensor import Sensor
 from holdfast.client import Client, Endpoint, Options
-from holdfast.protocol.mqtt.packets import V5, V311, Publish
+from holdfast.protocol.mqtt.packets import V5, V311, Publish, SubscriptionRequest
 from holdfast.protocol.mqtt.properties import Properties
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ SENSORS: Final = 6  # of each MQTT-SN version
 HEARTBEAT_S: Final = 8
 CONFIG_S: Final = 7 * 86_400
 NOTES: Final = 12
+END_OF_SNAPSHOT: Final = b"$holdfast/snapshot/end"
+SNAPSHOT_S: Final = 30.0
 
 # What the broker is told, and what the ledger expects of it.
 PAYLOAD_LIMIT: Final = 4096
@@ -130,6 +132,18 @@ class Fleet:
             await self._send_all(client, "5.0", ((topic, b"", 1, True, None) for topic in topics))
         return len(topics)
 
+    async def subscribe_anew(self) -> dict[str, bytes]:
+        """What the broker sends to somebody who subscribes to everything now, up to its mark that this was all."""
+        asking = Properties()
+        asking.user_properties = [("holdfast-snapshot", "mark")]
+        options = Options(client_id="newcomer", version=V5, properties=asking)
+        found: dict[str, bytes] = {}
+        async with Client(Endpoint("127.0.0.1", self.tcp_port), options) as client, asyncio.timeout(SNAPSHOT_S):
+            await client.subscribe([SubscriptionRequest(b"#", qos=0)])
+            while (message := await client.receive()).topic != END_OF_SNAPSHOT:
+                found[message.topic.decode()] = message.payload
+        return found
+
     async def _gateway_starts(self, site: int, line: int) -> None:
         five = _speaks_5(site, line)
         async with self._client(f"gateway-{site}-{line}", V5 if five else V311) as client:
@@ -159,9 +173,9 @@ class Fleet:
             yield f"{place}/pieces", str(number * 12 + machine).encode(), 1, False, None
             if self._random.random() < 0.2:
                 yield f"{place}/state", self._random.choice((b"running", b"idle", b"stopped")), 2, True, None
-            if number == machine:
+            if machine == 1 + number % MACHINES:
                 yield f"{place}/mode/set", b"eco", 1, True, None
-        if number % 10 == 5:
+        if number % 10 == 0:
             yield f"site/{site}/line/{line}/firmware", b"\x7fELF" + bytes(PAYLOAD_LIMIT), 1, True, None
 
     async def _notes(self) -> None:
