@@ -32,8 +32,9 @@ def passwd(
     Create, change or delete a user in a password file.
 
     The password is asked for, or read as one line from standard input when that is not a terminal; it is never taken
-    from the command line, where other users of the machine could see it. The file is replaced in one step and is
-    readable by its owner alone. A running broker takes it up on SIGHUP.
+    from the command line, where other users of the machine could see it. The file is replaced in one step, keeps its
+    other lines as they are, comments included, and is readable by its owner alone. A running broker takes it up on
+    SIGHUP.
 
     Examples:
 
@@ -45,8 +46,8 @@ def passwd(
     """
     from holdfast.identity import passwords
 
-    if not username or ":" in username or any(ord(c) < 32 for c in username):
-        raise UsageError(f"expected a user name without colons and control characters, got {username!r}")
+    if not username or ":" in username or username.startswith("#") or any(ord(c) < 32 for c in username):
+        raise UsageError(f"expected a user name without colons, control characters and a # in front, got {username!r}")
     if create and delete:
         raise UsageError("expected --create or --delete, got both")
     exists = file.exists()
@@ -54,25 +55,25 @@ def passwd(
         raise UsageError(f"there is no password file {file}; --create makes it")
     users = passwords.read_users(file) if exists else {}
     if delete:
-        if users.pop(username, None) is None:
+        if username not in users:
             raise UsageError(f"{file} has no user {username!r}")
-        save(file, users)
+        save(file, username, None)
         return
     if verify_only:
-        stored = users.get(username)
-        good = stored is not None and passwords.verify(stored, ask(False))
+        known = users.get(username)
+        good = known is not None and passwords.verify(known, ask(False))
         print("the password is right" if good else "the user or the password is wrong")
         raise typer.Exit(0 if good else 1)
     password = ask(True)
     if scheme == "argon2id":
-        users[username] = passwords.hash_argon2id(password)
+        stored = passwords.hash_argon2id(password)
     elif scheme == "scram":
-        users[username] = passwords.hash_scram(password)
+        stored = passwords.hash_scram(password)
     else:
         import secrets
 
-        users[username] = passwords.hash_pbkdf2(password, secrets.token_bytes(12))
-    save(file, users)
+        stored = passwords.hash_pbkdf2(password, secrets.token_bytes(12))
+    save(file, username, stored)
 
 
 def ask(twice: bool) -> bytes:
@@ -88,10 +89,10 @@ def ask(twice: bool) -> bytes:
     return password
 
 
-def save(file: Path, users: dict[str, str]) -> None:
+def save(file: Path, username: str, stored: str | None) -> None:
     from holdfast.identity import passwords
 
     try:
-        passwords.write_users(file, users)
+        passwords.change_user(file, username, stored)
     except OSError as error:
         raise UsageError(f"cannot write {file}: {(error.strerror or str(error)).lower()}") from None

@@ -158,14 +158,28 @@ def hash_scram(password: bytes, iterations: int = 4096) -> str:
     return str(derive(password, secrets.token_bytes(SALT_BYTES), iterations))
 
 
-def write_users(path: Path, users: dict[str, str]) -> None:
+def change_user(path: Path, name: str, stored: str | None) -> None:
+    """Set a user's hash, or with None remove the user. Every other line stays as it is, comments included."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        lines = []
+    kept = [line for line in lines if line.startswith("#") or line.partition(":")[0] != name]
+    if stored is not None:
+        places = [at for at, line in enumerate(lines) if line.partition(":")[0] == name]
+        # Where the user stood first; of several lines the last one counted, and none of them does now.
+        kept.insert(places[0] if places else len(kept), f"{name}:{stored}")
+    write_lines(path, kept)
+
+
+def write_lines(path: Path, lines: list[str]) -> None:
     """Replace the file in one step, for its owner alone: a broker that reads it meanwhile sees all or nothing."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             keep_owner(file.fileno(), path)
-            file.writelines(f"{name}:{stored}\n" for name, stored in users.items())
+            file.writelines(f"{line}\n" for line in lines)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)

@@ -9,13 +9,13 @@ import pytest
 from holdfast.errors import ConfigError
 from holdfast.identity.passwords import (
     PasswordFile,
+    change_user,
     hash_argon2id,
     hash_pbkdf2,
     hash_scram,
     is_known,
     read_users,
     verify,
-    write_users,
 )
 
 HASHES = {
@@ -126,12 +126,38 @@ def test_a_password_that_fits_a_decoy_lets_nobody_in(tmp_path: Path) -> None:
 
 def test_the_file_is_replaced_whole_and_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "users"
-    write_users(path, {"a": HASHES["pbkdf2"]})
+    change_user(path, "a", HASHES["pbkdf2"])
     first = path.stat()
     assert stat.S_IMODE(first.st_mode) == 0o600
     path.chmod(0o646)
-    write_users(path, {"a": HASHES["pbkdf2"], "b": HASHES["scram"]})
+    change_user(path, "b", HASHES["scram"])
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert path.stat().st_ino != first.st_ino
     assert list(read_users(path)) == ["a", "b"]
     assert os.listdir(tmp_path) == ["users"]
+
+
+COMMENTED = f"""# the pumps
+pump:{HASHES["pbkdf2"]}
+#pump:off
+
+# twice, the second counts
+gate:{HASHES["pbkdf2"]}
+valve:{HASHES["scram"]}
+gate:{HASHES["scram"]}"""
+
+
+def test_a_change_leaves_every_other_line_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_text(COMMENTED)
+    change_user(path, "pump", HASHES["argon2id"])
+    assert path.read_text() == COMMENTED.replace(f"\npump:{HASHES['pbkdf2']}", f"\npump:{HASHES['argon2id']}") + "\n"
+    change_user(path, "new", HASHES["scram"])
+    assert path.read_text().splitlines()[-1] == f"new:{HASHES['scram']}"
+    change_user(path, "gate", HASHES["argon2id"])
+    lines = path.read_text().splitlines()
+    assert lines[5] == f"gate:{HASHES['argon2id']}"
+    assert read_users(path)["gate"] == HASHES["argon2id"]
+    change_user(path, "gate", None)
+    assert list(read_users(path)) == ["pump", "valve", "new"]
+    assert "# twice, the second counts" in path.read_text()
