@@ -6,7 +6,9 @@ Run as `python -m holdfast.state.check FOLDER`; prints what is wrong, one line e
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 
 import lmdb
 
@@ -16,24 +18,42 @@ from holdfast.state.environment import TABLES, Environment
 from holdfast.state.formats import unseal
 
 TIMEOUT_S = 600
+WAITING_S = 0.5
 FOUND = 3
 
 
-def problems(folder: Path, values: bool = False) -> list[str]:
-    """What is wrong with the state in a folder; with `values`, every value is held against its checksum too."""
+def problems(folder: Path, values: bool = False, waiting: Callable[[], None] = lambda: None) -> list[str]:
+    """What is wrong with the state in a folder; with `values`, every value is held against its checksum too.
+
+    `waiting` is called now and then until that is known.
+    """
     if not (folder / "data.mdb").exists():
         return []
     command = [sys.executable, "-m", "holdfast.state.check", str(folder), *(["--values"] if values else [])]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=child_environment()
-    )
-    if done.returncode == FOUND:
-        return done.stdout.splitlines()
-    if done.returncode < 0:
-        return [f"state in {folder} cannot be read: checking it ended with signal {-done.returncode}"]
-    if done.returncode:  # says nothing about the state
-        raise StoreError(f"state in {folder} could not be checked: {done.stderr.strip()[-200:]}")
+    code, output, diagnostics = run(command, waiting)
+    if code == FOUND:
+        return output.splitlines()
+    if code < 0:
+        return [f"state in {folder} cannot be read: checking it ended with signal {-code}"]
+    if code:  # says nothing about the state
+        raise StoreError(f"state in {folder} could not be checked: {diagnostics.strip()[-200:]}")
     return []
+
+
+def run(command: list[str], waiting: Callable[[], None]) -> tuple[int, str, str]:
+    """The exit code of a command and what it printed on both streams."""
+    pipe = subprocess.PIPE
+    deadline = monotonic() + TIMEOUT_S
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=child_environment()) as process:
+        while True:
+            try:
+                output, diagnostics = process.communicate(timeout=WAITING_S)
+            except subprocess.TimeoutExpired:
+                waiting()
+                if monotonic() > deadline:
+                    process.kill()
+            else:
+                return process.returncode, output, diagnostics
 
 
 def child_environment() -> dict[str, str]:

@@ -11,7 +11,8 @@ from holdfast.broker.log import Log
 from holdfast.journal.writer import Event
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.process import FollowerProcess, history_process, state_process
-from holdfast.storage.recovery import Recovered, recover
+from holdfast.storage.progress import Progress, StartProgress
+from holdfast.storage.recovery import Recovered, recover, silent
 from holdfast.storage.restore import restore_retained, restore_sessions, use_disk
 
 log = logging.getLogger("holdfast.storage")
@@ -38,8 +39,19 @@ class DiskStorage:
 
     def open(self, history: bool, now_ms: int, in_memory: bool) -> Recovered:
         """Recover the folder and fill the broker from it. Blocks: call before serving."""
+        progress = StartProgress()
+        try:
+            return self.open_shown(history, now_ms, in_memory, progress)
+        finally:
+            progress.close()
+
+    def open_shown(self, history: bool, now_ms: int, in_memory: bool, progress: Progress) -> Recovered:
         recovered = recover(
-            self.folder, history=history, schedule=self.loop.call_soon_threadsafe, on_event=self.on_event
+            self.folder,
+            history=history,
+            schedule=self.loop.call_soon_threadsafe,
+            on_event=self.on_event,
+            progress=progress,
         )
         self.recovered = recovered
         for loss in recovered.losses:
@@ -49,8 +61,11 @@ class DiskStorage:
         broker.offset = recovered.journal.next_offset - 1
         gc.disable()  # what is loaded stays: looking for garbage in it again and again only takes time
         try:
-            count = restore_retained(broker, recovered.store, now_ms) if in_memory else self.use_disk(recovered)
-            sessions = restore_sessions(broker, recovered.store, now_ms)
+            if in_memory:
+                count = restore_retained(broker, recovered.store, now_ms, progress)
+            else:
+                count = self.use_disk(recovered, progress)
+            sessions = restore_sessions(broker, recovered.store, now_ms, progress)
         finally:
             gc.enable()
         damaged = recovered.store.retained.damaged + recovered.store.sessions.damaged
@@ -63,9 +78,9 @@ class DiskStorage:
         log.info("recovered", extra=details)
         return recovered
 
-    def use_disk(self, recovered: Recovered) -> int:
+    def use_disk(self, recovered: Recovered, progress: Progress = silent) -> int:
         """Leave the retained messages on disk, for the core to read them there."""
-        index = use_disk(self.broker, recovered.store, self.broker.now_ms)
+        index = use_disk(self.broker, recovered.store, self.broker.now_ms, progress)
         self.on_applied = index.view.on_applied
         self.trims = True
         return self.broker.retained.count

@@ -15,8 +15,7 @@ from holdfast.journal.writer import Event, Journal, Options, Schedule
 from holdfast.state import check
 from holdfast.state.store import StateStore
 from holdfast.storage.folder import DataFolder
-
-Progress = Callable[[str, int], None]  # what is being done, and how many records so far
+from holdfast.storage.progress import Progress
 
 STRETCH = 20_000
 
@@ -36,7 +35,7 @@ class Recovered:
     replayed: int = 0
 
 
-def silent(what: str, count: int) -> None:
+def silent(what: str, count: int, total: int = 0) -> None:
     """No progress shown."""
 
 
@@ -56,7 +55,7 @@ def recover(
     """
     lock = FolderLock(folder.root)
     try:
-        losses = set_aside_broken_state(folder)
+        losses = set_aside_broken_state(folder, progress)
         store = StateStore(folder.state)
         if store.applied == 0:
             losses += rebuild(folder, store, progress)
@@ -80,10 +79,10 @@ def recover(
     return recovered
 
 
-def set_aside_broken_state(folder: DataFolder) -> list[str]:
+def set_aside_broken_state(folder: DataFolder, progress: Progress) -> list[str]:
     """Move a state that cannot be read out of the way. What was wrong with it, or nothing."""
     try:
-        found = check.problems(folder.state)
+        found = check.problems(folder.state, waiting=lambda: progress("checking the state", 0))
     except StoreError as error:
         return [str(error)]  # nothing is known against it, so it is used
     if any("this version reads" in problem for problem in found):
@@ -94,7 +93,7 @@ def set_aside_broken_state(folder: DataFolder) -> list[str]:
     return found
 
 
-def rebuild(folder: DataFolder, store: StateStore, progress: Progress) -> list[str]:
+def rebuild(folder: DataFolder, store: StateStore, progress: Callable[[str, int], None]) -> list[str]:
     """Fill an empty state from the history, as far as the journal does not reach back itself. What could not be had."""
     first = folder.first_in_journal()
     if first == 1 or (first == 0 and not folder.has_history()):
@@ -133,6 +132,7 @@ def replay(recovered: Recovered, progress: Progress) -> None:
     """Apply what the journal holds behind the applied offset."""
     store, journal = recovered.store, recovered.journal
     reader = Reader(journal.folder, store.applied, recovered.folder.quarantine)
+    total = journal.durable - store.applied
     while records := reader.read(journal.durable):
         sound = sound_only(records)
         if len(sound) < len(records):
@@ -140,7 +140,7 @@ def replay(recovered: Recovered, progress: Progress) -> None:
             recovered.losses.append(f"{missing} records up to offset {reader.last} lack part of their fields")
         store.apply(sound, reader.last)
         recovered.replayed += len(records)
-        progress("replaying the journal", recovered.replayed)
+        progress("replaying the journal", recovered.replayed, total)
     reader.close()
     seen = [str(damage) for damage in reader.damage]
     recovered.losses += seen + [line for line in map(str, journal.damage) if line not in seen]

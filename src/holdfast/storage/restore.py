@@ -15,23 +15,30 @@ from holdfast.state.sessions import StoredSession
 from holdfast.state.snapshots import StoredSnapshot
 from holdfast.state.store import StateStore
 from holdfast.storage.disk_index import DiskIndex
+from holdfast.storage.progress import Progress
+from holdfast.storage.recovery import silent
 
+SESSIONS_AT_ONCE = 1000
 PROTOCOLS = {V31: "3.1", V5: "5.0", SN12: "SN1.2", SN2: "SN2.0"}
 
 
-def restore_retained(broker: Broker, store: StateStore, now_ms: int) -> int:
+def restore_retained(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> int:
     """Load the retained set into memory; how many messages there are. What expired meanwhile stays behind."""
     retained = broker.retained
+    total = store.retained.statistics().count
+    done = 0
     for messages in store.retained.all():
         for message in messages:
             if not message.expired(now_ms):
                 retained.put(message, message.topic.split(b"/"))
+        done += len(messages)
+        progress("loading retained messages", done, total)
     retained.sets = 0
     retained.version = store.retained.statistics().version
     return retained.count
 
 
-def use_disk(broker: Broker, store: StateStore, now_ms: int) -> DiskIndex:
+def use_disk(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> DiskIndex:
     """Leave the retained messages on disk, for the core to read them there; only their sums come into memory.
 
     What has expired meanwhile lies on disk until it is purged, and counts for nothing.
@@ -43,22 +50,27 @@ def use_disk(broker: Broker, store: StateStore, now_ms: int) -> DiskIndex:
     for message in store.retained.expiring():
         if not message.expired(now_ms):
             retained.expiry.add(message)
+    total = store.retained.statistics().count
+    done = 0
     for messages in store.retained.all():
         for message in messages:
             if not message.expired(now_ms):
                 retained.charge(message, 1)
+        done += len(messages)
+        progress("counting retained messages", done, total)
     retained.version = store.retained.statistics().version
     return index
 
 
-def restore_sessions(broker: Broker, store: StateStore, now_ms: int) -> int:
+def restore_sessions(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> int:
     broker.now_ms = now_ms
     messages = store.sessions.messages()
-    count = 0
-    for stored in store.sessions.all():
+    sessions = store.sessions.all()
+    for count, stored in enumerate(sessions, 1):
         restore_session(broker, stored, messages)
-        count += 1
-    return count
+        if count % SESSIONS_AT_ONCE == 0:
+            progress("loading sessions", count, len(sessions))
+    return len(sessions)
 
 
 def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, Message]) -> None:
