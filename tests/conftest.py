@@ -1,6 +1,7 @@
 """Fixtures for every room of the suite; each is defined beside what it starts."""
 
 from broker_process import broker, connect, holdfast_only, open_client, start_broker, unique
+from schedule import pytest_xdist_make_scheduler
 from stage import stage, stage_builder, staged
 from v5_client import connect5, open5
 
@@ -11,6 +12,7 @@ __all__ = [
     "holdfast_only",
     "open5",
     "open_client",
+    "pytest_xdist_make_scheduler",
     "stage",
     "stage_builder",
     "staged",

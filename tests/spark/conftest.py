@@ -1,4 +1,4 @@
-"""One Spark session for every test of this folder: starting one takes seconds. All of them run in one xdist group."""
+"""One Spark session for the tests of this folder: starting one takes seconds. `schedule.py` keeps them together."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ collect_ignore = [] if os.environ.get("CLUSTER") else ["test_cluster.py"]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(600))  # Spark on a busy machine
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
 
 

@@ -1,0 +1,27 @@
+"""Which tests must share a worker: those that share what takes long to start.
+
+xdist's own groups rest on an id that newer versions of pytest do not let it change, so the groups are told by path.
+"""
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+# One Spark session, one browser. The tests that start Spark as a process of its own can go to another worker.
+OWN_PROCESSES = ("tests/spark/test_exactly_once.py", "tests/spark/test_pipeline_cli.py", "tests/spark/test_demo.py")
+SHARED = ("tests/spark/", "tests/browser/")
+
+
+def group_of(nodeid: str) -> str:
+    for start in (*OWN_PROCESSES, *SHARED):
+        if nodeid.startswith(start):
+            return start
+    return nodeid
+
+
+class GroupScheduling(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling:
+    return GroupScheduling(config, log)
