@@ -192,3 +192,27 @@ def test_deletions_are_not_told_to_who_may_not_read_the_topic(guarded: Start) ->
         reader.ping()
         topics = [packet.topic for packet in reader.barrier() if isinstance(packet, Publish)]
         assert topics.count("a/1") == allowed
+
+
+def test_what_was_published_through_the_api_is_asked_about_in_the_same_way(guarded: Start) -> None:
+    """By users, for whom the rules are asked; not by administrators, who may do everything."""
+    pytest.importorskip("httpx", reason="httpx is not installed")
+    from http_api import LISTEN, Api
+
+    site = guarded(EVERYTHING, '[api]\nadmins = ["bob"]\n', listen=LISTEN)
+    for user in ("guest", "bob"):
+        with Api(site.broker, auth=(user, USERS[user])) as api:
+            api.set(f"a/{user}", "left")
+    site.enter("guest").publish("a/mqtt", b"left", qos=1, retain=True)
+    site.change(only("owner", "topic read a/#").replace("user guest\ntopic readwrite #\n", "").replace("bob", "nobody"))
+    reader = site.enter("owner")
+    reader.subscribe("a/#")
+    reader.expect(Publish, topic="a/bob")
+    reader.expect_no_message()
+    with Api(site.broker, auth=("owner", USERS["owner"])) as api:
+        assert api.topics(filter="a/#") == ["a/bob"]
+        for topic, status in (("a/bob", 200), ("a/guest", 404), ("a/mqtt", 404)):
+            for place in ("/api/v1/retained/message", "/api/v1/retained/message/payload"):
+                assert api.get(place, params={"topic": topic}).status_code == status
+    with Api(site.broker, auth=("bob", USERS["bob"])) as api:
+        assert set(api.topics(filter="a/#")) == {"a/bob", "a/guest", "a/mqtt"}

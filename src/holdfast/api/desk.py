@@ -11,7 +11,7 @@ from typing import Protocol
 
 from holdfast.api.problem import Problem
 from holdfast.broker.core import Broker
-from holdfast.broker.message import Message, Publisher
+from holdfast.broker.message import BY_USER, Message, Publisher
 from holdfast.broker.publishing import publish_as
 from holdfast.errors import StoreError
 from holdfast.journal.writer import Journal
@@ -107,6 +107,8 @@ def check_topic_name(topic: bytes) -> None:
     decode_text(topic)
 
 
-def new_operation() -> str:
-    """A name under which everything that one call changed can be found in the history."""
-    return f"api-{secrets.token_hex(6)}"
+def new_operation(admin: bool) -> str:
+    """A name under which everything that one call changed can be found in the history. It tells who was asked for
+    rights, so that they can be asked again.
+    """
+    return f"{'api-' if admin else BY_USER}{secrets.token_hex(6)}"

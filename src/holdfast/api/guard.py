@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast.api.problem import Problem, response
 from holdfast.broker.access import PUBLISH, RETAIN
 from holdfast.broker.core import Broker
+from holdfast.broker.message import Message
 
 COOKIE = "holdfast"
 LOGIN_S = 12 * 3600
@@ -54,6 +55,10 @@ class Caller:
         access = self.broker.access
         # As on MQTT: what a subscription would not bring is not shown here either.
         return self.admin or access is None or access.may_receive(self.name, "", topic.split(b"/"), False)
+
+    def may_see(self, message: Message) -> bool:
+        """Whether a subscription would bring this retained message."""
+        return self.sees_all or (self.may_read(message.topic) and self.broker.may_stay(message))
 
     def may_write(self, topic: bytes, retain: bool) -> bool:
         access = self.broker.access

@@ -74,7 +74,7 @@ class Walks:
             most = limit - len(found) if most_bytes == 0 else 1
             portion = collect(walk.cursor, walk.query, self.desk.now_ms(), most, PORTION)
             size += sum(len(message.payload) for message in portion)
-            found += portion if walk.caller.sees_all else [m for m in portion if walk.caller.may_read(m.topic)]
+            found += portion if walk.caller.sees_all else [m for m in portion if walk.caller.may_see(m)]
             if time.monotonic() >= deadline or 0 < most_bytes <= size:
                 break
             if most_bytes == 0 or len(found) % 50 == 0:
@@ -117,7 +117,7 @@ async def every(
     try:
         while not cursor.ended and (most == 0 or len(found) < most):
             portion = collect(cursor, query, desk.now_ms(), PORTION if most == 0 else most - len(found), PORTION)
-            found += portion if caller.sees_all else [m for m in portion if caller.may_read(m.topic)]
+            found += portion if caller.sees_all else [m for m in portion if caller.may_see(m)]
             await asyncio.sleep(0)
     finally:
         index.release(cursor)

@@ -72,7 +72,7 @@ class Removal:
 
     async def remove(self, found: list[Message], caller: Caller) -> dict[str, object]:
         """Delete these messages, those excepted that were replaced meanwhile."""
-        operation = new_operation()
+        operation = new_operation(caller.admin)
         publisher = Publisher(operation, caller.name, PROTOCOL)
         retained = self.desk.broker.retained
         gone: list[Message] = []
@@ -114,7 +114,7 @@ class Removal:
         """Publish rows of the past again, with what is left of their time; without `replace`, only where there is
         nothing now.
         """
-        operation = new_operation()
+        operation = new_operation(caller.admin)
         publisher = Publisher(operation, caller.name, PROTOCOL)
         now_ms = self.desk.now_ms()
         counts = {"restored": 0, "present": 0, "expired": 0, "refused": 0}

@@ -34,7 +34,7 @@ from holdfast.api.models import (
 from holdfast.api.parts import By, In, Parts
 from holdfast.api.problem import RESPONSES, Problem
 from holdfast.api.rows import whole_row
-from holdfast.broker.message import Publisher
+from holdfast.broker.message import Message, Publisher
 from holdfast.broker.views import Query as Wanted
 from holdfast.protocol.mqtt.properties import Properties
 from holdfast.protocol.mqtt.reasons import reason_name
@@ -114,6 +114,14 @@ def readable(topic: str, caller: Caller) -> bytes:
     return name
 
 
+def visible(parts: Parts, topic: str, caller: Caller) -> Message:
+    """A retained message that this caller would be sent: what its publisher has lost the right to is not there."""
+    message = parts.desk.get(readable(topic, caller))
+    if not caller.may_see(message):
+        raise Problem(404, f"topic {topic!r} is not retained")
+    return message
+
+
 @router.get("/retained", tags=["retained"], summary="List retained messages", response_model=MessagePage)
 async def list_retained(parts: In, caller: By, asked: Annotated[Listed, Query()]) -> Response:
     """A page may be shorter than `limit`, even empty, when matches are rare; go on while there is a `next`."""
@@ -143,9 +151,9 @@ async def delete_retained(parts: In, caller: By, asked: Annotated[Removed, Query
 @router.get("/retained/message", tags=["retained"], summary="One retained message", response_model=HistoryRow | Whole)
 async def get_message(parts: In, caller: By, topic: Topic, at_ms: AtMs = 0) -> Response:
     """As it is now, or as it was at a time."""
-    name = readable(topic, caller)
     if not at_ms:
-        return JSONResponse(whole_of(parts.desk.get(name)))
+        return JSONResponse(whole_of(visible(parts, topic, caller)))
+    readable(topic, caller)
     row = (await parts.past.at(at_ms, 0, "#")).find(topic)
     if row is None:
         raise Problem(404, f"topic {topic!r} was not retained then")
@@ -161,7 +169,7 @@ async def get_message(parts: In, caller: By, topic: Topic, at_ms: AtMs = 0) -> R
 )
 async def get_payload(parts: In, caller: By, topic: Topic) -> Response:
     """Always as bytes to be saved, never to be shown as a page. What else is known stands in headers."""
-    message = parts.desk.get(readable(topic, caller))
+    message = visible(parts, topic, caller)
     properties = properties_of(message.properties)
     headers = {
         "Holdfast-Version": str(message.offset),
@@ -310,7 +318,7 @@ class Publication(BaseModel):
 @router.post("/publish", tags=["messages"], summary="Publish a message", response_model=Published)
 async def publish(parts: In, caller: By, asked: Publication) -> Response:
     """Answered when the message is durable. An empty payload with `retain` deletes what is retained."""
-    reason = publish_one(parts, caller, asked, new_operation())
+    reason = publish_one(parts, caller, asked, new_operation(caller.admin))
     version = parts.desk.broker.offset
     await parts.desk.settle()
     return JSONResponse({"version": version, "reason": reason, "reason_name": reason_name(reason)})
@@ -321,7 +329,7 @@ async def publish_batch(
     parts: In, caller: By, asked: Annotated[list[Publication], Body(min_length=1, max_length=1000)]
 ) -> Response:
     """In order, as one operation, answered when all are durable. One that is not valid stops those after it."""
-    operation = new_operation()
+    operation = new_operation(caller.admin)
     refused = 0
     try:
         for one in asked:

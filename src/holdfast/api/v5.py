@@ -26,7 +26,7 @@ from holdfast.api.models import (
 )
 from holdfast.api.parts import By, In
 from holdfast.api.problem import RESPONSES, Problem
-from holdfast.api.v1 import Credentials, Publication, encoded, publish_one, readable
+from holdfast.api.v1 import Credentials, Publication, encoded, publish_one, visible
 from holdfast.broker.message import Message
 from holdfast.broker.session import Session
 from holdfast.broker.subscription import Subscription
@@ -149,7 +149,7 @@ async def delete_messages(parts: In, caller: By, topic: Filter = None) -> Respon
 
 @router.get("/mqtt/retainer/message/{topic:path}", summary="One retained message", response_model=EmqxWhole)
 async def get_message(parts: In, caller: By, topic: TopicPath) -> Response:
-    message = parts.desk.get(readable(topic, caller))
+    message = visible(parts, topic, caller)
     return JSONResponse({**shape(message), "payload": base64.b64encode(message.payload).decode()})
 
 
@@ -213,7 +213,9 @@ async def publish(parts: In, caller: By, asked: EmqxPublish) -> Response:
     encoded(asked.clientid)
     if "\0" in asked.clientid:
         raise Problem(400, "clientid has a NUL, expected text without")
-    reason = publish_one(parts, caller, one, asked.clientid if caller.admin and asked.clientid else new_operation())
+    reason = publish_one(
+        parts, caller, one, asked.clientid if caller.admin and asked.clientid else new_operation(caller.admin)
+    )
     version = parts.desk.broker.offset
     await parts.desk.settle()
     if reason == NO_MATCHING_SUBSCRIBERS:

@@ -17,7 +17,7 @@ from holdfast.broker.handshake import on_authenticated, on_authenticated_again, 
 from holdfast.broker.inbound import Run, is_crowding, receive
 from holdfast.broker.lifecycle import close, disconnect, end_session, on_session_due, on_will_due
 from holdfast.broker.log import Log
-from holdfast.broker.message import Message, Publisher
+from holdfast.broker.message import BY_USER, Message, Publisher
 from holdfast.broker.outbound import write
 from holdfast.broker.policy import Policy
 from holdfast.broker.ports import Authenticator, Peer
@@ -295,10 +295,20 @@ class Broker:
         access = self.access
         if access is None or not self.may_receive(session, message.topic_field):
             return access is None
-        publisher = message.publisher
-        if not access.check_source or publisher.protocol == "api" or is_reserved(message.topic):
+        return self.may_stay(message)
+
+    def may_stay(self, message: Message) -> bool:
+        """Whether who put a retained message there might do so today. What was asked of it then is asked again."""
+        access = self.access
+        if access is None or not access.check_source or is_reserved(message.topic):
             return True
-        return access.may_keep(publisher.username, publisher.client_id, message.topic.split(b"/"))
+        publisher = message.publisher
+        client_id = publisher.client_id
+        if publisher.protocol == "api":
+            if not client_id.startswith(BY_USER):
+                return True  # an API key or an administrator, of whom no right was asked
+            client_id = ""
+        return access.may_keep(publisher.username, client_id, message.topic.split(b"/"))
 
     def cap_session_expiry(self, seconds: int) -> int:
         most = self.settings.session_expiry_max

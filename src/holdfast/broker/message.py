@@ -22,6 +22,10 @@ OUTCOMES: Final = ["live", "set", "cleared", "refused_size", "refused_count", "r
 NEVER: Final = 0
 
 
+# How the client id of a publish through the API begins when the rules were asked for it, as they are for users.
+BY_USER: Final = "user-"
+
+
 @final
 @mypyc_attr(acyclic=True)
 class Publisher:
