@@ -7,9 +7,12 @@ here first, so that one bad record costs itself and does not stop the fold.
 from typing import Final
 
 from holdfast.broker.records import (
+    COPIED,
+    COPY,
     DONE,
     HEAD_SIZE,
     MESSAGE,
+    MISSED,
     NUL,
     PUBLISH,
     PUBLISH_HEAD,
@@ -20,6 +23,8 @@ from holdfast.broker.records import (
     SENT,
     SESSION,
     SESSION_ENDED,
+    SNAPSHOT,
+    SNAPSHOT_ENDED,
     SUBSCRIBED,
     UNSUBSCRIBED,
     WILL,
@@ -38,6 +43,7 @@ from holdfast.broker.session_records import (
     WILL_HEAD,
     WILL_SIZE,
 )
+from holdfast.broker.snapshot_records import COPY_SIZE, ONE_SNAPSHOT_SIZE
 
 # The fixed part of each kind.
 LEAST: Final[dict[int, int]] = {
@@ -54,6 +60,11 @@ LEAST: Final[dict[int, int]] = {
     RELEASED: PACKET_ID_HEAD.size,
     WILL: WILL_SIZE,
     WILL_CLEARED: ONE_SESSION_SIZE,
+    SNAPSHOT: ONE_SNAPSHOT_SIZE,
+    SNAPSHOT_ENDED: ONE_SNAPSHOT_SIZE,
+    COPY: COPY_SIZE + PUBLISH_SIZE,
+    COPIED: ONE_SNAPSHOT_SIZE,
+    MISSED: ONE_SNAPSHOT_SIZE,
 }
 
 
@@ -79,6 +90,11 @@ def is_whole(record: bytes) -> bool:
         return is_whole_queue(record)
     if kind == DONE:
         return (size - ONE_SESSION_SIZE) % 8 == 0
+    if kind == COPY:
+        start = COPY_SIZE + 4 * record[COPY_SIZE - 1]
+        return size >= start + PUBLISH_SIZE and record[start + 1] == PUBLISH and is_whole_message(record, start)
+    if kind == COPIED:
+        return (size - ONE_SNAPSHOT_SIZE) % 8 == 0
     if kind == SESSION:
         session = SESSION_HEAD.unpack_from(record)
         client_size: int = session[8]

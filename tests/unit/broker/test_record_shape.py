@@ -32,6 +32,14 @@ from holdfast.broker.session_records import (
     encode_will,
     encode_will_cleared,
 )
+from holdfast.broker.snapshot_records import (
+    CopiedRecord,
+    encode_copied,
+    encode_copy,
+    encode_missed,
+    encode_snapshot,
+    encode_snapshot_ended,
+)
 from holdfast.errors import StoreError
 from holdfast.state.store import StateStore
 from holdfast.storage.folder import DataFolder
@@ -52,6 +60,11 @@ RECORDS: dict[str, bytes] = {
     "will": encode_will(1, WillRecord(1, b"w", b"gone", 1, True, 5, -1, b"\x01\x01")),
     "will_cleared": encode_will_cleared(1, 1),
     "message": encode_stored_message(1, message("q", b"y", 1)),
+    "snapshot": encode_snapshot(1, 1, 1, b"a/#"),
+    "snapshot_ended": encode_snapshot_ended(1, 1, 1),
+    "copy": encode_copy(1, 1, 1, 1, 1, [7, 8], message("a/b", b"x", 1)),
+    "copied": encode_copied(1, CopiedRecord(1, 1)),
+    "missed": encode_missed(1, 1, 1, b"a/b"),
 }
 
 
