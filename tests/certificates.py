@@ -23,6 +23,7 @@ class Authority:
             pytest.skip("openssl is not installed")
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.chain = ""  # what stands between its certificates and the root
         self.ca = folder / "ca.pem"
         self._key = folder / "ca.key"
         _openssl(
@@ -45,7 +46,21 @@ class Authority:
             *("x509", "-req", "-days", "2", "-in", str(request), "-extfile", str(extensions)),
             *("-CA", str(self.ca), "-CAkey", str(self._key), "-CAcreateserial", "-out", str(certificate)),
         )
+        certificate.write_text(certificate.read_text() + self.chain)
         return certificate, key
+
+    def below(self, name: str) -> Authority:
+        """An authority whose certificate this one has signed. What it issues comes with that certificate."""
+        below = Authority(self.folder / name, name)
+        request, extensions = below.folder / "ca.csr", below.folder / "ca.ext"
+        extensions.write_text("basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\n")
+        _openssl("req", "-new", "-subj", f"/CN={name}", "-key", str(below._key), "-out", str(request))
+        _openssl(
+            *("x509", "-req", "-days", "2", "-in", str(request), "-extfile", str(extensions)),
+            *("-CA", str(self.ca), "-CAkey", str(self._key), "-CAcreateserial", "-out", str(below.ca)),
+        )
+        below.chain = below.ca.read_text()
+        return below
 
     def trusting(self, certificate: tuple[Path, Path] | None = None) -> ssl.SSLContext:
         """A client's context that trusts this authority alone, with its own certificate if given."""

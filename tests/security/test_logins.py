@@ -207,6 +207,48 @@ def test_a_revoked_certificate_is_refused_also_when_it_is_revoked_later(start_br
     assert not can_connect(broker, authority, bad)
 
 
+def test_a_revoked_authority_takes_the_certificates_below_it_along(start_broker: Start, tmp_path: Path) -> None:
+    root = Authority(tmp_path / "ca")
+    server = root.issue("localhost", "server")
+    office = root.below("office")
+    clerk, chief = office.issue("clerk", "client"), root.issue("chief", "client")
+    lists = tmp_path / "lists.pem"
+    lists.write_text(revoke(root).read_text() + revoke(office).read_text())
+    broker = start_broker(
+        listen=["tls://127.0.0.1:0"],
+        tls__cert=server[0],
+        tls__key=server[1],
+        tls__ca=root.ca,
+        tls__crl=lists,
+        tls__require_client_certificate=True,
+        history__enable=False,
+    )
+    assert can_connect(broker, root, clerk)
+    time.sleep(1.1)  # lists are told apart by the second they were made in
+    lists.write_text(revoke(root, office.ca).read_text() + revoke(office).read_text())
+    broker.signal(signal.SIGHUP)
+    broker.wait_output("reloaded certificates")
+    assert can_connect(broker, root, chief)
+    assert not can_connect(broker, root, clerk)
+
+
+def test_an_authority_without_a_list_of_its_own_vouches_for_nobody(start_broker: Start, tmp_path: Path) -> None:
+    root = Authority(tmp_path / "ca")
+    server = root.issue("localhost", "server")
+    clerk, chief = root.below("office").issue("clerk", "client"), root.issue("chief", "client")
+    broker = start_broker(
+        listen=["tls://127.0.0.1:0"],
+        tls__cert=server[0],
+        tls__key=server[1],
+        tls__ca=root.ca,
+        tls__crl=revoke(root),
+        tls__require_client_certificate=True,
+        history__enable=False,
+    )
+    assert can_connect(broker, root, chief)
+    assert not can_connect(broker, root, clerk)
+
+
 RULES = [
     {"permission": "allow", "action": "all", "filter": "u/%u/#", "certificate": True},
     {"permission": "allow", "action": "subscribe", "filter": "#"},

@@ -41,8 +41,9 @@ class Certificates:
         if ca is not None:
             self.context.verify_mode = ssl.CERT_REQUIRED if require_client else ssl.CERT_OPTIONAL
         if crl is not None:
-            # From now on a certificate of an authority without a list is refused too.
-            self.context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            # Every certificate of the chain is looked up, so an authority in between can be revoked too. From now on a
+            # chain with an authority that has no list, or an outdated one, is refused.
+            self.context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
         self.reload()
 
     def reload(self) -> None:
