@@ -224,7 +224,7 @@ class Server:
             storage_type=settings.retainer.storage_type,
         )
         keys, users = api_secrets(settings)
-        doorkeeper = Doorkeeper(self.broker, keys, users, settings.api.admins)
+        doorkeeper = Doorkeeper(self.broker, keys, users, settings.api.admins, self.bans)
         return HttpService(desk, doorkeeper, settings.api.cors)
 
     def make_gate(self, listener: Listener) -> Gate:

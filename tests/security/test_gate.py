@@ -12,6 +12,7 @@ import pytest
 
 import wire
 from broker_process import BrokerProcess, start_holdfast
+from http_api import LISTEN, Api
 from password_file import write_password_file
 from wire import ConnAck, WireClient
 
@@ -149,3 +150,39 @@ def test_pages_of_other_sites_may_not_connect(start_broker: Start) -> None:
         assert upgrade(port, origin) == 403
     # A name of the attacker's that points to this machine.
     assert upgrade(port, "http://evil.example:8083", "evil.example:8083") == 403
+
+
+def test_guessing_over_http_brings_a_ban_that_counts_everywhere(start_broker: Start, tmp_path: Path) -> None:
+    users = write_password_file(tmp_path / "users", {"ann": "ann's", "bob": "bob's"})
+    broker = start_broker(
+        listen=LISTEN,
+        auth__password_file=users,
+        bans__failures=3,
+        bans__exempt="[]",
+        bans__users="bob",
+        history__enable=False,
+    )
+    with Api(broker) as api:
+        assert api.get("/api/v1/retained", auth=("ann", "ann's")).status_code == 200
+        assert api.get("/api/v1/retained", auth=("bob", "bob's")).status_code == 401
+        body = {"username": "ann", "password": "wrong"}
+        assert api.post("/api/v1/login", json=body).status_code == 401
+        assert api.post("/api/v5/login", json=body).status_code == 401
+        assert api.get("/api/v1/retained", auth=("ann", "ann's")).status_code == 403
+    client = broker.client(5)
+    client.send(wire.connect("c", version=5, username="ann", password=b"ann's"))
+    client.expect_closed()
+    assert "address banned after repeated failures" in broker.output
+
+
+def test_a_ban_brought_over_mqtt_counts_for_http_too(start_broker: Start, tmp_path: Path) -> None:
+    users = write_password_file(tmp_path / "users", {"ann": "ann's"})
+    broker = start_broker(
+        listen=LISTEN, auth__password_file=users, bans__failures=2, bans__exempt="[]", history__enable=False
+    )
+    for _ in range(2):
+        with broker.client(5) as client:
+            client.send(wire.connect("c", version=5, username="ann", password=b"wrong"))
+            assert client.expect(ConnAck).code == 0x86
+    with Api(broker) as api:
+        assert api.get("/api/v1/retained", auth=("ann", "ann's")).status_code == 403

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import binascii
 import hashlib
+import logging
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -28,9 +29,13 @@ from holdfast.broker.access import PUBLISH, RETAIN
 from holdfast.broker.core import Broker
 from holdfast.broker.message import Message
 
+log = logging.getLogger("holdfast.api")
+
 COOKIE = "holdfast"
 LOGIN_S = 12 * 3600
 LOGINS_MOST = 10_000
+# Logins that wait for their turn. More of them are told to come back, so that a flood of logins costs no memory.
+WAITING_MOST = 1000
 REMEMBER_S = 60.0
 SAFE = ("GET", "HEAD", "OPTIONS")
 OPEN_PATHS = ("/healthz", "/readyz", "/api/v1/login", "/api/v5/login", "/api/v1/whoami")
@@ -41,6 +46,14 @@ class Secrets(Protocol):
     """Names with their password hashes. `check` is slow on purpose."""
 
     def check(self, username: str | None, password: bytes | None) -> bool: ...
+
+
+class Bans(Protocol):
+    """Addresses that are turned away, shared with the other listeners. Times are the event loop's."""
+
+    def bans(self, host: str, now: float) -> bool: ...
+
+    def on_failure(self, host: str, now: float) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -79,8 +92,12 @@ class Caller:
 class Doorkeeper:
     """Knows keys, users and who is logged in. `keys` and `users` may be exchanged while it works."""
 
-    def __init__(self, broker: Broker, keys: Secrets | None, users: Secrets | None, admins: list[str]) -> None:
+    def __init__(
+        self, broker: Broker, keys: Secrets | None, users: Secrets | None, admins: list[str], bans: Bans
+    ) -> None:
         self.broker = broker
+        self.bans = bans
+        self.waiting = 0  # logins that are being checked
         self.keys = keys
         self.users = users
         self.admins = admins
@@ -104,8 +121,20 @@ class Doorkeeper:
         self.logins.clear()
         self.remembered.clear()
 
-    async def check(self, name: str, password: bytes) -> Caller | None:
+    async def check(self, name: str, password: bytes, host: str) -> Caller | None:
         """Slow hashing happens in a thread; an answer that was yes is remembered for a minute."""
+        if self.waiting >= WAITING_MOST:
+            raise Problem(503, "too many logins at once, try again later")
+        self.waiting += 1
+        try:
+            caller = await self.find(name, password)
+        finally:
+            self.waiting -= 1
+        if caller is None and self.bans.on_failure(host, asyncio.get_running_loop().time()):
+            log.warning("address banned after repeated failures to log in", extra={"address": host})
+        return caller
+
+    async def find(self, name: str, password: bytes) -> Caller | None:
         digest = hashlib.sha256(self.salt + name.encode() + b"\0" + password).digest()
         known = self.remembered.get(digest)
         if known is not None and known[1] > time.monotonic():
@@ -115,7 +144,8 @@ class Doorkeeper:
         if self.keys is not None and await loop.run_in_executor(self.pool, self.keys.check, name, password):
             caller = Caller(name, True, self.broker)
         elif self.users is not None and await loop.run_in_executor(self.pool, self.users.check, name, password):
-            caller = Caller(name, name in self.admins, self.broker)
+            if name not in self.broker.settings.banned_users:
+                caller = Caller(name, name in self.admins, self.broker)
         if caller is not None:
             if len(self.remembered) > 1000:
                 self.remembered.clear()
@@ -140,9 +170,13 @@ class Doorkeeper:
         return login[0]
 
     async def identify(self, connection: HTTPConnection) -> Caller | None:
-        """The caller, or None: unknown. Raises when this machine alone is answered and it is not this machine."""
+        """The caller, or None: unknown. Raises when this machine alone is answered and it is not this machine, and
+        for an address that is banned.
+        """
+        address = address_of(connection)
+        if self.bans.bans(address, asyncio.get_running_loop().time()):
+            raise Problem(403, "the address is banned")
         if self.is_open:
-            address = connection.client.host if connection.client is not None else ""
             if not is_loopback(address) or not is_loopback(host_of(connection.headers)):
                 raise Problem(
                     403, "only this machine is answered, under its own name, until api.key_file or users are configured"
@@ -154,13 +188,17 @@ class Doorkeeper:
                 name, colon, password = base64.b64decode(given, validate=True).decode().partition(":")
             except (binascii.Error, UnicodeDecodeError):
                 return None
-            return await self.check(name, password.encode()) if colon else None
+            return await self.check(name, password.encode(), address) if colon else None
         if scheme.lower() == "bearer":
             return self.logged_in(given.strip())
         return self.logged_in(connection.cookies.get(COOKIE, ""))
 
     def stop(self) -> None:
         self.pool.shutdown(wait=False, cancel_futures=True)
+
+
+def address_of(connection: HTTPConnection) -> str:
+    return connection.client.host if connection.client is not None else ""
 
 
 class Guard:

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.api.desk import PROTOCOL, check_topic_name, new_operation
-from holdfast.api.guard import COOKIE, LOGIN_S, Caller
+from holdfast.api.guard import COOKIE, LOGIN_S, Caller, address_of
 from holdfast.api.listing import check_filter
 from holdfast.api.message import Whole, forwarded_of, properties_of, summary_of, whole_of
 from holdfast.api.models import (
@@ -424,7 +424,7 @@ async def whoami(request: Request, parts: In) -> Response:
 async def login(request: Request, parts: In, given: Credentials) -> Response:
     if parts.doorkeeper.is_open:
         raise Problem(409, "nobody needs to log in here: neither keys nor users are configured")
-    caller = await parts.doorkeeper.check(given.username, encoded(given.password))
+    caller = await parts.doorkeeper.check(given.username, encoded(given.password), address_of(request))
     if caller is None:
         raise Problem(401, "user name or password is wrong")
     answer = JSONResponse({"known": True, "name": caller.name, "admin": caller.admin, "login": True})

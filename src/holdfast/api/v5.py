@@ -8,11 +8,12 @@ import base64
 from itertools import islice
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Body, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.api.desk import new_operation
+from holdfast.api.guard import address_of
 from holdfast.api.listing import check_filter, every
 from holdfast.api.message import iso
 from holdfast.api.models import (
@@ -353,10 +354,10 @@ async def list_subscriptions(
 
 
 @router.post("/login", summary="A bearer token for a user", response_model=Token)
-async def login(parts: In, given: Annotated[Credentials, Body()]) -> Response:
+async def login(request: Request, parts: In, given: Annotated[Credentials, Body()]) -> Response:
     if parts.doorkeeper.is_open:
         raise Problem(400, "nobody needs to log in here: neither keys nor users are configured")
-    caller = await parts.doorkeeper.check(given.username, encoded(given.password))
+    caller = await parts.doorkeeper.check(given.username, encoded(given.password), address_of(request))
     if caller is None:
         raise Problem(401, "user name or password is wrong")
     return JSONResponse({"token": parts.doorkeeper.log_in(caller), "version": parts.desk.version})
