@@ -51,8 +51,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 BACKLOG = 4096
-# How long clients may take to swallow their goodbye.
+# How long clients may take to swallow their goodbye, and how long the whole end may take.
 SHUTDOWN_GRACE_S = 2.0
+SHUTDOWN_S = 4.5
 # The core makes no reference cycles. What others make is collected in small, frequent portions; a full collection
 # would look at every retained message there is and stop the loop for it.
 COLLECT_EVERY_S = 5.0
@@ -318,6 +319,7 @@ class Server:
             log.warning("these settings need a restart", extra={"settings": ", ".join(left)})
 
     async def stop(self) -> None:
+        begun_s = self.loop.time()
         for server in self.servers:
             server.close()
         for endpoint in self.sensors:
@@ -330,7 +332,7 @@ class Server:
         log.info("stopping", extra={"clients": self.broker.counters.connected_now})
         self.broker.shut_down(self.hub.now_ms())
         self.hub.carry_out()
-        deadline = self.loop.time() + SHUTDOWN_GRACE_S
+        deadline = begun_s + SHUTDOWN_GRACE_S
         while any(gate.peers for gate in self.gates) and self.loop.time() < deadline:
             for gate in self.gates:
                 for peer in list(gate.peers):
@@ -341,7 +343,7 @@ class Server:
                 peer.abort()
         self.authenticator.stop()
         if self.storage is not None:
-            await self.storage.stop()
+            await self.storage.stop(begun_s + SHUTDOWN_S - self.loop.time())
         for endpoint in self.sensors:
             endpoint.close()
         await asyncio.sleep(0)

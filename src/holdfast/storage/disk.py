@@ -102,12 +102,12 @@ class DiskStorage:
         if self.trims and self.ticks % TRIM_TICKS == 0:
             self.loop.run_in_executor(None, self.recovered.store.environment.trim)
 
-    async def stop(self) -> None:
+    async def stop(self, within_s: float) -> None:
         recovered = self.recovered
         if recovered is None:
             return
         await self.loop.run_in_executor(None, recovered.journal.close, self.broker.offset + 1)
-        await asyncio.gather(*(follower.stop() for follower in self.followers))
+        await asyncio.gather(*(follower.stop(within_s) for follower in self.followers))
         recovered.store.close()
         recovered.lock.release()
 

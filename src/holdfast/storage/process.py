@@ -11,7 +11,6 @@ from holdfast.state.check import child_environment
 Report = Callable[[str, dict[str, object]], None]
 
 RESTART_S = 2.0
-STOP_S = 30.0
 
 
 class FollowerProcess:
@@ -54,16 +53,20 @@ class FollowerProcess:
             self.on_report(self.name, json.loads(line))
         return await self.process.wait()
 
-    async def stop(self) -> None:
-        """Let it take in what is durable, and end. Call after the journal was closed."""
+    async def stop(self, within_s: float) -> None:
+        """Let it take in what is durable, and end. Call after the journal was closed.
+
+        One that takes too long is cut off: it goes on from the journal at the next start, as after a crash.
+        """
         self.stopping = True
         if self.task is None:
             return
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()
             try:
-                await asyncio.wait_for(self.process.wait(), STOP_S)
+                await asyncio.wait_for(self.process.wait(), within_s)
             except TimeoutError:
+                self.on_report(self.name, {"note": f"{self.name} is behind the journal and goes on at the next start"})
                 self.process.kill()
                 await self.process.wait()
         self.task.cancel()

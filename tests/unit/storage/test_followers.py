@@ -67,7 +67,7 @@ class Run:
 
     async def stop(self) -> None:
         self.recovered.journal.close(self.offset)
-        await asyncio.gather(*(follower.stop() for follower in self.followers))
+        await asyncio.gather(*(follower.stop(30) for follower in self.followers))
         self.recovered.store.close()
         self.recovered.lock.release()
 
