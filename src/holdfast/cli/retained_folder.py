@@ -244,7 +244,7 @@ async def write_rows(
             hub.carry_out()
             await durable(recovered.journal.append, loop)
     finally:
-        await storage.stop()
+        await storage.stop(None)  # who asked waits for the state to be current
 
 
 async def durable(append: Callable[..., None], loop: asyncio.AbstractEventLoop) -> None:

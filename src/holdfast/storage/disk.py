@@ -102,7 +102,7 @@ class DiskStorage:
         if self.trims and self.ticks % TRIM_TICKS == 0:
             self.loop.run_in_executor(None, self.recovered.store.environment.trim)
 
-    async def stop(self, within_s: float) -> None:
+    async def stop(self, within_s: float | None) -> None:
         recovered = self.recovered
         if recovered is None:
             return

@@ -53,7 +53,7 @@ class FollowerProcess:
             self.on_report(self.name, json.loads(line))
         return await self.process.wait()
 
-    async def stop(self, within_s: float) -> None:
+    async def stop(self, within_s: float | None) -> None:
         """Let it take in what is durable, and end. Call after the journal was closed.
 
         One that takes too long is cut off: it goes on from the journal at the next start, as after a crash.
