@@ -276,6 +276,31 @@ def test_the_name_in_a_certificate_is_the_user_name(start_broker: Start, tmp_pat
     assert plain.publish("u/meter7/x", b"1", qos=1, check=False).reason == 0x87  # type: ignore[union-attr]
 
 
+def test_a_will_outlives_a_restart_with_the_rights_of_its_certificate(start_broker: Start, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    server = authority.issue("localhost", "server")
+    options = {
+        "listen": ["tls://127.0.0.1:0", "tcp://127.0.0.1:0"],
+        "data": tmp_path / "data",
+        "tls__cert": server[0],
+        "tls__key": server[1],
+        "tls__ca": authority.ca,
+        "access": json.dumps([RULES[0], {"permission": "allow", "action": ["subscribe", "receive"], "filter": "#"}]),
+        "history__enable": False,
+    }
+    will = wire.Will("u/meter7/gone", b"gone", qos=1, properties=[(wire.P.WILL_DELAY, 4)])
+    first = start_broker(**options)
+    doomed = over_tls(first, authority, authority.issue("meter7", "client"))
+    doomed.connect("c", clean=False, properties=KEEP, will=will)
+    first.kill()
+    doomed.cut()
+    again = start_broker(**options)
+    watcher = again.client(5)
+    watcher.connect("w")
+    watcher.subscribe("#")
+    watcher.expect(wire.Publish, topic="u/meter7/gone", timeout=15)
+
+
 def test_an_alternative_name_can_be_the_user_name(start_broker: Start, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca")
     server = authority.issue("localhost", "server")

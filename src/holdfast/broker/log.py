@@ -263,7 +263,7 @@ class Log:
         self.add(encode_session(offset, self.session_record(session, connection.version, 0)))
         will = session.will
         if will is not None:
-            self.add(encode_will(broker.next_offset(), will_record(session.record_id, will)))
+            self.add(encode_will(broker.next_offset(), will_record(session, will)))
         else:
             self.add(encode_will_cleared(broker.next_offset(), session.record_id))
         self.guard(connection)
@@ -313,7 +313,7 @@ class Log:
             connection.guarded = True
 
 
-def will_record(session_id: int, pending: PendingWill) -> WillRecord:
+def will_record(session: Session, pending: PendingWill) -> WillRecord:
     will = pending.will
     properties = will.properties
     expiry_s = -1
@@ -322,4 +322,14 @@ def will_record(session_id: int, pending: PendingWill) -> WillRecord:
         forward = properties.forward
         if properties.message_expiry is not None:
             expiry_s = properties.message_expiry
-    return WillRecord(session_id, will.topic, will.payload, will.qos, will.retain, pending.delay_s, expiry_s, forward)
+    return WillRecord(
+        session.record_id,
+        will.topic,
+        will.payload,
+        will.qos,
+        will.retain,
+        pending.delay_s,
+        expiry_s,
+        forward,
+        session.certified,
+    )

@@ -48,6 +48,9 @@ WILL_HEAD: Final = struct.Struct("<BBQQBIqHI")
 WILL_SIZE: Final = 37
 SUBSCRIPTION_ID: Final = struct.Struct("<I")
 
+# A flag of a will, beside its QoS and RETAIN.
+CERTIFIED: Final = 0x08
+
 
 @final
 class SessionRecord:
@@ -252,6 +255,7 @@ class WillRecord:
         delay_interval_s: int,
         message_expiry_s: int,
         properties: bytes,
+        certified: bool = False,
     ) -> None:
         self.session_id: Final = session_id
         self.topic: Final = topic
@@ -261,10 +265,11 @@ class WillRecord:
         self.delay_interval_s: Final = delay_interval_s
         self.message_expiry_s: Final = message_expiry_s  # -1 = none given
         self.properties: Final = properties
+        self.certified: Final = certified  # whoever set it had shown a certificate
 
 
 def encode_will(offset: int, will: WillRecord) -> bytes:
-    flags = will.qos | (RETAIN if will.retain else 0)
+    flags = will.qos | (RETAIN if will.retain else 0) | (CERTIFIED if will.certified else 0)
     head: bytes = WILL_HEAD.pack(
         VERSION,
         WILL,
@@ -295,6 +300,7 @@ def decode_will(record: bytes) -> WillRecord:
         fields[5],
         fields[6],
         record[middle:end],
+        flags & CERTIFIED != 0,
     )
 
 

@@ -98,6 +98,7 @@ def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, M
         pending = PendingWill(restore_will(stored.will), stored.will.delay_interval_s)
         pending.due_ms = left_at_ms + pending.delay_s * 1000
         session.will = pending
+        session.certified = stored.will.certified  # a rule may ask for that when the will is sent
         broker.timers.add(pending.due_ms, Timer(WILL, None, session))
 
 
