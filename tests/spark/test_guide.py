@@ -66,7 +66,7 @@ def test_every_example_runs_and_gives_what_was_published(
         "tcp://127.0.0.1:1883": f"tcp://127.0.0.1:{broker.port}",
         '"data/': f'"{data}/',
         '"copy/': f'"{tmp_path}/copy/',
-        '"spool"': f'"{tmp_path}/spool"',
+        '"spool/': f'"{tmp_path}/spool/',
     }
     found: dict[str, Any] = {}
     for text in examples(GUIDE):
@@ -74,7 +74,7 @@ def test_every_example_runs_and_gives_what_was_published(
             text = text.replace(shown, real)
         exec(compile(text, "docs/guides/spark.md", "exec"), found)
 
-    assert found["history"].count() == READINGS + 1 + HOT  # read anew: the alarms are in history as well
+    wait_for(lambda: rows_of(data / "history") == READINGS + 1 + HOT, "the alarms to be in history as well")
     assert spark.read.parquet(str(tmp_path / "copy/rows")).count() == READINGS + 1
     assert found["of_a_site"].count() == READINGS
     assert (found["past"].how, found["past"].rows.count()) == ("intervals", found["after_an_offset"].count())
