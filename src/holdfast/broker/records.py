@@ -10,7 +10,7 @@ sessions stand in `session_records.py`, those about their snapshots in `snapshot
 import struct
 from typing import Final, final
 
-from holdfast.broker.message import Message, Publisher, topic_field
+from holdfast.broker.message import CLEARED, SET, Message, Publisher, topic_field
 from holdfast.errors import StoreError
 
 VERSION: Final = 1
@@ -229,6 +229,41 @@ def encode_stored_message(offset: int, message: Message) -> bytes:
 def stored_message(record: bytes) -> bytes:
     """The publish record inside a MESSAGE."""
     return record[HEAD_SIZE:]
+
+
+@final
+class Changes:
+    """A batch of records taken apart: what publishes do to the retained set, and the rest.
+
+    `retained` holds the last publish of each topic that set it, or None where the last one cleared it. `others` are the
+    records that something else has to be done about, in order, publishes that some session waits for among them.
+    """
+
+    def __init__(self) -> None:
+        self.retained: dict[bytes, bytes | None] = {}
+        self.others: list[bytes] = []
+        self.version = 0  # the offset of the last change of the retained set
+
+    def add_all(self, records: list[bytes], after: int) -> int:
+        """Take in the records behind offset `after`; returns the offset that they reach."""
+        for record in records:
+            offset: int = NUMBER.unpack_from(record, 2)[0]
+            if offset <= after:
+                continue
+            after = offset
+            if record[1] != PUBLISH:
+                self.others.append(record)
+                continue
+            outcome = record[27]
+            if outcome == SET:
+                self.retained[publish_topic(record)] = record
+                self.version = offset
+            elif outcome == CLEARED:
+                self.retained[publish_topic(record)] = None
+                self.version = offset
+            if record[26] & KEPT != 0:
+                self.others.append(record)
+        return after
 
 
 @final

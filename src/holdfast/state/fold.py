@@ -5,16 +5,14 @@ Applying a record again, or one about something that is gone, changes nothing th
 stop the fold.
 """
 
+from operator import itemgetter
+
 from lmdb import Transaction
 
 from holdfast.broker import records as kinds
-from holdfast.broker.message import CLEARED, SET
 from holdfast.broker.records import (
-    KEPT,
+    Changes,
     publish_expires_at_ms,
-    publish_flags,
-    publish_outcome,
-    publish_topic,
     record_kind,
     record_offset,
     stored_message,
@@ -39,13 +37,14 @@ from holdfast.broker.snapshot_records import (
 from holdfast.state.environment import APPLIED_KEY, Environment
 from holdfast.state.formats import (
     CHECKSUM_SIZE,
+    KEY_MAX,
+    LONG_PREFIX,
     NUMBER,
     PACKET_ID,
     PAIR,
     REFERENCES,
     STATISTICS,
     filter_key,
-    is_long_key,
     seal,
     topic_key,
     unseal,
@@ -56,6 +55,9 @@ from holdfast.state.tables import Table
 
 STATISTICS_KEY = b"retained"
 NOTHING = STATISTICS.pack(0, 0, 0)
+EXPIRY = slice(18, 26)  # of a publish record
+STORED_EXPIRY = slice(CHECKSUM_SIZE + 18, CHECKSUM_SIZE + 26)
+NEVER = bytes(8)
 
 
 class Fold:
@@ -65,7 +67,7 @@ class Fold:
         self.environment = environment
         self.txn = txn
         db = environment.db
-        self.retained: dict[bytes, bytes | None] = {}  # topic to publish record
+        self.changes = Changes()
         self.sessions = Table(txn, db["sessions"])
         self.subscriptions = Table(txn, db["subscriptions"])
         self.queue = Table(txn, db["queue"])
@@ -74,12 +76,19 @@ class Fold:
         self.messages = Table(txn, db["messages"])
         self.refs = Table(txn, db["refs"])
         self.snapshots = SnapshotTable(txn, db["snapshots"])
-        self.version = 0
+
+    def apply_all(self, records: list[bytes], after: int) -> int:
+        """Take in the records behind offset `after`; returns the offset that they reach."""
+        reached = self.changes.add_all(records, after)
+        for record in self.changes.others:
+            self.apply(record)
+        self.changes.others.clear()
+        return reached
 
     def apply(self, record: bytes) -> None:
         kind = record_kind(record)
         if kind == kinds.PUBLISH:
-            self.on_publish(record)
+            self.messages.put_new(NUMBER.pack(record_offset(record)), record)
         elif kind == kinds.QUEUED:
             self.on_queued(record)
         elif kind == kinds.DONE:
@@ -121,17 +130,6 @@ class Fold:
             self.snapshots.end(*record_snapshot(record))
         elif kind == kinds.MISSED:
             self.snapshots.on_missed(*record_snapshot(record), missed_topic(record), record_offset(record))
-
-    def on_publish(self, record: bytes) -> None:
-        outcome = publish_outcome(record)
-        if outcome == SET:
-            self.retained[publish_topic(record)] = record
-            self.version = record_offset(record)
-        elif outcome == CLEARED:
-            self.retained[publish_topic(record)] = None
-            self.version = record_offset(record)
-        if publish_flags(record) & KEPT:
-            self.messages.put_new(NUMBER.pack(record_offset(record)), record)
 
     def on_queued(self, record: bytes) -> None:
         entries = decode_queued(record)
@@ -212,42 +210,49 @@ class Fold:
         self.environment.set_number(self.txn, APPLIED_KEY, applied)
 
     def finish_retained(self) -> None:
-        if not self.retained:
+        """All at once and in the order of keys: looking up and writing then walks the tree instead of jumping in it."""
+        if not self.changes.retained:
             return
-        statistics = read_statistics(self.txn, self.environment)
-        db = self.environment.db["retained"]
-        replace, pop = self.txn.replace, self.txn.pop
-        changes = {topic_key(topic): record for topic, record in self.retained.items()}
-        count = size = 0
-        for key in sorted(changes):
-            record = changes[key]
+        rows: list[tuple[bytes, bytes]] = []
+        cleared: list[bytes] = []
+        expiring: list[tuple[bytes, bytes]] = []
+        size = 0
+        for topic, record in self.changes.retained.items():
+            key = topic.replace(b"/", b"\0")
+            if len(key) > LONG_PREFIX:
+                key = topic_key(topic)
             if record is None:
-                old = pop(key, db=db)
-            else:
-                value = record if is_long_key(key) else without_topic(record)
-                old = replace(key, seal(key, value), db=db)
-                count += 1
-                size += len(key) + len(value)
-            if old is not None:
-                count -= 1
-                size -= len(key) + len(old) - CHECKSUM_SIZE
-                self.unschedule(old[CHECKSUM_SIZE:])
-            if record is not None:
-                self.schedule(key, record)
-        statistics.add(count, size)
-        statistics.version = max(statistics.version, self.version)
+                cleared.append(key)
+                continue
+            value = without_topic(record) if len(key) < KEY_MAX else record
+            rows.append((key, seal(key, value)))
+            size += len(key) + len(value)
+            if record[EXPIRY] != NEVER:
+                expiring.append((key, record))
+        rows.sort(key=itemgetter(0))
+        cleared.sort()
+        statistics = read_statistics(self.txn, self.environment)
+        statistics.add(len(rows), size)
+        with self.txn.cursor(self.environment.db["retained"]) as cursor:
+            for key, old in cursor.getmulti([key for key, _ in rows] + cleared):
+                statistics.add(-1, -(len(key) + len(old) - CHECKSUM_SIZE))
+                if old[STORED_EXPIRY] != NEVER and len(old) >= STORED_EXPIRY.stop:
+                    self.unschedule(old[CHECKSUM_SIZE:])
+            cursor.putmulti(rows)
+        for key in cleared:
+            self.txn.delete(key, db=self.environment.db["retained"])
+        for key, record in expiring:
+            self.schedule(key, record)
+        statistics.version = max(statistics.version, self.changes.version)
         write_statistics(self.txn, self.environment, statistics)
 
     def schedule(self, key: bytes, record: bytes) -> None:
-        expires_at_ms = publish_expires_at_ms(record)
-        if expires_at_ms:
-            at = PAIR.pack(expires_at_ms, record_offset(record))
-            self.txn.put(at, seal(at, key), db=self.environment.db["expiry"])
+        at = PAIR.pack(publish_expires_at_ms(record), record_offset(record))
+        self.txn.put(at, seal(at, key), db=self.environment.db["expiry"])
 
     def unschedule(self, record: bytes) -> None:
-        expires_at_ms = publish_expires_at_ms(record)
-        if expires_at_ms:
-            self.txn.delete(PAIR.pack(expires_at_ms, record_offset(record)), db=self.environment.db["expiry"])
+        at = PAIR.pack(publish_expires_at_ms(record), record_offset(record))
+        self.txn.delete(at, db=self.environment.db["expiry"])
 
 
 class Statistics:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from lmdb import Transaction
 
-from holdfast.broker.records import record_offset
 from holdfast.errors import StoreError
 from holdfast.state.environment import APPLIED_KEY, FIRST_MAP_SIZE, Environment
 from holdfast.state.fold import Fold, count_again
@@ -39,19 +38,13 @@ class StateStore:
 
     def fold_only(self, txn: "Transaction[bytes]", records: list[bytes]) -> None:
         fold = Fold(self.environment, txn)
-        for record in records:
-            fold.apply(record)
+        fold.apply_all(records, 0)
         fold.finish(self.environment.number(txn, APPLIED_KEY))
 
     def fold(self, txn: "Transaction[bytes]", records: list[bytes], upto: int) -> int:
         applied = self.environment.number(txn, APPLIED_KEY)
         fold = Fold(self.environment, txn)
-        for record in records:
-            offset = record_offset(record)
-            if offset > applied:
-                fold.apply(record)
-                applied = offset
-        applied = max(applied, upto)
+        applied = max(fold.apply_all(records, applied), upto)
         fold.finish(applied)
         return applied
 

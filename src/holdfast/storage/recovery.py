@@ -18,6 +18,9 @@ from holdfast.storage.folder import DataFolder
 from holdfast.storage.progress import Progress
 
 STRETCH = 20_000
+# What is replayed in one transaction. Every transaction writes each page it touches anew, so the more it holds the less
+# is written in all.
+REPLAY_BYTES = 64 << 20
 
 
 @dataclass
@@ -133,7 +136,7 @@ def replay(recovered: Recovered, progress: Progress) -> None:
     store, journal = recovered.store, recovered.journal
     reader = Reader(journal.folder, store.applied, recovered.folder.quarantine)
     total = journal.durable - store.applied
-    while records := reader.read(journal.durable):
+    while records := reader.read(journal.durable, REPLAY_BYTES):
         sound = sound_only(records)
         if len(sound) < len(records):
             missing = len(records) - len(sound)
