@@ -113,7 +113,7 @@ def compare(scenario: Scenario, peers: list[Peer], rounds: int, console: Console
                     continue
                 status.update(f"{scenario.title}: round {turn + 1} of {rounds or scenario.rounds}, {peer.name}")
                 try:
-                    with peer.started(scenario.quick_answers) as running:
+                    with peer.configured(scenario.settings).started(scenario.quick_answers) as running:
                         outcome.add(peer.name, scenario.run(running))
                 except (HoldfastError, OSError) as error:
                     outcome.problems.append(f"{peer.name}: {error}")

@@ -17,6 +17,7 @@ from holdfast.bench.usage import cpu_seconds, resident_bytes
 
 START_S = 20.0
 
+HOLDFAST_SETTINGS = ("durability=none", "retainer.storage_type=ram", "history.enable=false")
 MOSQUITTO_SETTINGS = (
     "allow_anonymous true",
     "max_queued_messages 0",  # no limit: it must not drop what the others deliver
@@ -60,6 +61,10 @@ class Peer(ABC):
     @abstractmethod
     def launch(self, folder: Path, quick_answers: bool) -> Running: ...
 
+    def configured(self, settings: tuple[str, ...]) -> "Peer":
+        """The same broker with other settings, if they are meant for it."""
+        return self
+
     def started(self, quick_answers: bool = False) -> "Session":
         """`quick_answers` asks for small packets to be sent at once, where that is not the default."""
         return Session(self, quick_answers)
@@ -99,6 +104,12 @@ class Session:
 class Holdfast(Peer):
     name = "Holdfast"
 
+    def __init__(self, settings: tuple[str, ...] = HOLDFAST_SETTINGS) -> None:
+        self.settings = settings
+
+    def configured(self, settings: tuple[str, ...]) -> Peer:
+        return Holdfast(self.settings + settings)
+
     def missing(self) -> str:
         return ""
 
@@ -111,8 +122,9 @@ class Holdfast(Peer):
         command = [sys.executable, "-m", "holdfast.cli.main", "serve", "--listen", "tcp://127.0.0.1:0"]
         command += ["--listen", "udp://127.0.0.1:0"]
         command += ["--data", str(folder / "data")]
-        for setting in ("durability=none", "retainer.storage_type=ram", "history.enable=false"):
-            command += ["--set", setting]
+        named = dict(setting.split("=", 1) for setting in self.settings)  # the last one of a name counts
+        for name, value in named.items():
+            command += ["--set", f"{name}={value}"]
         log = (folder / "log").open("w+")
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True)
         deadline = time.monotonic() + START_S

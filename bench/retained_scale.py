@@ -14,6 +14,7 @@ from peers import Running
 from scenario import Figure, Figures, Scenario
 
 MILLION = 1_000_000
+ON_DISK = 5_000_000
 CROWD = 50
 CROWD_MESSAGES = 100_000
 ONE_LINE = "site/+/line/3/#"
@@ -81,6 +82,30 @@ def expiring(running: Running) -> Figures:
     return {"expiry_ping_max_ms": probe.latency.max_ms, "expired_left": (left - before) / max(1, full - before)}
 
 
+def on_disk(running: Running) -> Figures:
+    """More messages than memory is meant for: set, looked for and sent, with the largest resident set on the way."""
+    plan = Plan(port=running.port, topic="")
+    retained = RetainedSet(plan, ON_DISK)
+    sizes: list[int] = []
+
+    def look(_: float) -> None:
+        sizes.append(running.memory())
+
+    figures: Figures = {"disk_set_per_s": ON_DISK / retained.fill(look)}
+    expected = retained.matching(ONE_LINE)
+    with PingProbe(plan) as probe:
+        part = retained.snapshot(ONE_LINE, expected, quiet_s=10.0)
+        look(1.0)
+        everything = retained.snapshot("#", ON_DISK, quiet_s=10.0)
+        look(1.0)
+    demand(part.messages, expected, ONE_LINE)
+    demand(everything.messages, ON_DISK, "#")
+    figures |= {"disk_line_per_s": part.per_s, "disk_snapshot_per_s": everything.per_s}
+    figures["disk_ping_max_ms"] = probe.latency.max_ms
+    figures["disk_resident_mib"] = max(sizes) / (1 << 20)
+    return figures
+
+
 def demand(got: int, expected: int, topic_filter: str) -> None:
     if got != expected:
         raise LinkError(f"the snapshot of {topic_filter} brought {got} messages, expected {expected}")
@@ -131,5 +156,20 @@ SCENARIOS = (
         ),
         rounds=1,
         peers=PEERS,
+    ),
+    Scenario(
+        "disc_only",
+        f"{ON_DISK:,} retained messages on disk only",
+        on_disk,
+        (
+            Figure("disk_resident_mib", "largest resident set", "MiB", more_is_better=False, at_most=1536),
+            Figure("disk_set_per_s", "setting", "msgs/s"),
+            Figure("disk_line_per_s", f"snapshot of {ONE_LINE}", "msgs/s"),
+            Figure("disk_snapshot_per_s", "snapshot of #", "msgs/s"),
+            Figure("disk_ping_max_ms", "slowest ping meanwhile", "ms", more_is_better=False),
+        ),
+        rounds=1,
+        peers=("Holdfast",),
+        settings=("retainer.storage_type=disc_only",),
     ),
 )

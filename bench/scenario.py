@@ -59,6 +59,7 @@ class Scenario:
     rounds: int = 3
     peers: tuple[str, ...] = ("Holdfast", "mosquitto", "nats-server")
     quick_answers: bool = False
+    settings: tuple[str, ...] = ()  # of Holdfast, as `name=value`, over those it is always compared with
 
 
 @dataclass
