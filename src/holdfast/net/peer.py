@@ -12,9 +12,9 @@ from holdfast.protocol.mqtt.connection import CLOSED
 
 log = logging.getLogger("holdfast.net")
 
-# Past this many unsent bytes the transport is full, and the outbox gathers instead.
+# Past this many unsent bytes the transport is full, and the outbox gathers instead. It is no more than the outbox may
+# hold, so that who reads nothing costs at most twice that.
 WRITE_HIGH_WATER = 512 * 1024
-WRITE_LOW_WATER = 128 * 1024
 # How long a closed connection may take to swallow its last bytes.
 CLOSE_GRACE_S = 3.0
 # A publisher that is faster than all of its receivers is read from in steps of this, for at most that many.
@@ -41,7 +41,8 @@ class StreamPeer(Peer, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER, low=WRITE_LOW_WATER)
+        high = min(WRITE_HIGH_WATER, self.hub.broker.settings.max_outbox_bytes)
+        self.transport.set_write_buffer_limits(high=high, low=high // 4)
         if not self.host:  # a proxy has not said whose connection this is
             self.come_from(transport.get_extra_info("peername"))
         identity = certificate_name(transport.get_extra_info("peercert"), self.gate.identity)
