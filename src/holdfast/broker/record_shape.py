@@ -99,8 +99,9 @@ def is_whole(record: bytes) -> bool:
         session = SESSION_HEAD.unpack_from(record)
         client_size: int = session[8]
         owner_size: int = session[9]
-        end = SESSION_SIZE + client_size + owner_size
-        return size >= end and is_text(record[SESSION_SIZE:end])
+        middle = SESSION_SIZE + client_size
+        end = middle + owner_size
+        return size >= end and is_text(record[SESSION_SIZE:middle]) and is_text(record[middle:end])
     if kind == WILL:
         will = WILL_HEAD.unpack_from(record)
         topic_size: int = will[7]
