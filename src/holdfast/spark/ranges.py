@@ -34,7 +34,8 @@ from holdfast.spark.options import micros
 from holdfast.spark.topics import TopicFilter
 
 BATCH_BYTES = 16 << 20
-BATCH_ROWS = 65_536
+# Small, so that Spark works on one batch while Python reads the next.
+BATCH_ROWS = 8_192
 
 
 class HistoryFile(NamedTuple):
