@@ -100,6 +100,8 @@ class Bench:
             Line("fold, Spark", millions, spark["seconds"], "s"),
             Line("fold, DuckDB", millions, duckdb["seconds"], "s"),
             Line("fold, Spark to DuckDB", millions, spark["seconds"] / duckdb["seconds"], "times", at_most=5),
+            Line("fold, Spark, processor time", millions, spark["cpu_s"], "s"),
+            Line("fold, DuckDB, processor time", millions, duckdb["cpu_s"], "s"),
             Line("fold, most memory, Spark", millions, spark["gib"], "GiB", at_most=4),
             Line("fold, most memory, DuckDB", millions, duckdb["gib"], "GiB"),
             Line("fold, rate", millions, spark["rows_per_s"], "rows/s"),
@@ -110,6 +112,8 @@ class Bench:
         self.add(
             Line("format('holdfast'), all columns", millions, found["source_s"], "s"),
             Line("Spark's Parquet reader", millions, found["parquet_s"], "s"),
+            Line("format('holdfast'), processor time", millions, found["source_cpu_s"], "s"),
+            Line("Spark's Parquet reader, processor time", millions, found["parquet_cpu_s"], "s"),
             Line("speed of the source to the reader's", millions, found["share"] * 100, "%", at_least=80),
         )
 
@@ -128,11 +132,12 @@ class Bench:
                 "incremental run, all tables, sustained", millions, found["lasting_rows_per_s"], "rows/s", None, 100_000
             ),
             Line("incremental run, with the first batch", millions, found["rows_per_s"], "rows/s"),
+            Line("incremental run, processor time", millions, found["cpu_s"], "s"),
             Line("incremental run, most memory", millions, found["gib"], "GiB"),
             *(
                 Line(f"  {name}", millions, value, "s")
                 for name, value in found.items()
-                if name.endswith("_s") and "_per_" not in name
+                if name.endswith("_s") and "_per_" not in name and name != "cpu_s"
             ),
         )
 

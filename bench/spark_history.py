@@ -39,8 +39,10 @@ def grow(folder: Path, rows: int, topics: int) -> None:
 
 
 def topic_names(count: int) -> pa.Array:
+    """Five values of each device."""
     numbers = np.arange(count)
-    return join("site/", numbers % 40, "/line/", numbers // 40 % 50, "/dev", numbers // 200, "/value", numbers % 5)
+    device = numbers // 5
+    return join("site/", device % 40, "/line/", device // 40 % 50, "/dev", device, "/value", numbers % 5)
 
 
 def join(*parts: "str | np.ndarray[tuple[int], np.dtype[np.int64]]") -> pa.Array:

@@ -1,5 +1,6 @@
 """What bench/spark.py measures, each in a process of its own so that memory is that of one piece of work."""
 
+import contextlib
 import statistics
 import threading
 import time
@@ -73,6 +74,24 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
+def processor_seconds() -> float:
+    """What this process and all it has started have used: on a busy machine the better measure."""
+    me = psutil.Process()
+    total = 0.0
+    for process in (me, *me.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def costs(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds by the clock, and of processor time."""
+    before = processor_seconds()
+    took = seconds(work)
+    return took, processor_seconds() - before
+
+
 def fold_by_spark(history: str, rows: int) -> Figures:
     from holdfast.spark.fold import fold
     from holdfast.spark.keeper import history_frame
@@ -81,8 +100,9 @@ def fold_by_spark(history: str, rows: int) -> Figures:
     memory = Memory()
     with session() as spark:
         table = History(history)
-        took = seconds(lambda: drain(fold(history_frame(spark, table, 0, rows + 1), at=_then(rows))))
-    return {"seconds": took, "gib": memory.stop(), "rows_per_s": rows / took}
+        took, cpu = costs(lambda: drain(fold(history_frame(spark, table, 0, rows + 1), at=_then(rows))))
+        peak = memory.stop()
+    return {"seconds": took, "cpu_s": cpu, "gib": peak, "rows_per_s": rows / took}
 
 
 def fold_by_duckdb(history: str, rows: int) -> Figures:
@@ -94,8 +114,8 @@ def fold_by_duckdb(history: str, rows: int) -> Figures:
     files = list(History(history).holding(0, rows + 1))
     query = DUCKDB_FOLD.format(files=files, at=_then(rows).isoformat())
     connection = duckdb.connect()
-    took = seconds(lambda: connection.execute(f"CREATE TABLE retained AS {query}"))
-    return {"seconds": took, "gib": memory.stop()}
+    took, cpu = costs(lambda: connection.execute(f"CREATE TABLE retained AS {query}"))
+    return {"seconds": took, "cpu_s": cpu, "gib": memory.stop()}
 
 
 def _then(rows: int) -> datetime:
@@ -121,13 +141,14 @@ def keep_tables(history: str, tables: str, rows: int) -> Figures:
 
     with session() as spark:
         keeper = Keeper(spark, history, tables)
-        took = seconds(Runner(keeper, max_offsets=max(rows // 4, 1), report=note).once)
+        took, cpu = costs(Runner(keeper, max_offsets=max(rows // 4, 1), report=note).once)
         keeper.close()
     # the first batch makes the tables; the rate that lasts is that of the batches after it
     moved = sum(offsets for name, _, offsets in later if name == FOLLOWING[0])
     lasting = moved / sum(passed for _, passed, _ in later) if later else rows / took
     return {
         "seconds": took,
+        "cpu_s": cpu,
         "rows_per_s": rows / took,
         "lasting_rows_per_s": lasting,
         "gib": memory.stop(),
@@ -169,14 +190,22 @@ def read_by_source(history: str, rows: int) -> Figures:
 
     files = History(history).holding(0, rows + 1)
     schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
-    ours: list[float] = []
-    theirs: list[float] = []
+    ours: list[tuple[float, float]] = []
+    theirs: list[tuple[float, float]] = []
     with session() as spark:
         native = spark.read.schema(schema).parquet(*files)
         source = spark.read.format("holdfast").option("endingOffsets", rows + 1).load(history)
         for _ in range(4):
-            theirs.append(seconds(lambda: drain(native)))
-            ours.append(seconds(lambda: drain(source)))
+            theirs.append(costs(lambda: drain(native)))
+            ours.append(costs(lambda: drain(source)))
     # the first of each compiled the plan
-    mine, its = statistics.median(ours[1:]), statistics.median(theirs[1:])
-    return {"source_s": mine, "parquet_s": its, "share": its / mine, "rows_per_s": rows / mine}
+    mine, its = (statistics.median(took for took, _ in tries[1:]) for tries in (ours, theirs))
+    my_cpu, its_cpu = (statistics.median(cpu for _, cpu in tries[1:]) for tries in (ours, theirs))
+    return {
+        "source_s": mine,
+        "parquet_s": its,
+        "share": its / mine,
+        "source_cpu_s": my_cpu,
+        "parquet_cpu_s": its_cpu,
+        "rows_per_s": rows / mine,
+    }
