@@ -53,7 +53,7 @@ class StartProgress:
         elif now - self.told_at >= INTERVAL_S:
             self.told_at = now
             of = {"of": total} if total else {}
-            log.info("starting", extra={"step": what, "done": count, **of, "per_second": per_second})
+            log.info("recovering", extra={"step": what, "done": count, **of, "per_second": per_second})
 
     def show(self, count: int, total: int, per_second: int) -> None:
         if self.bars is None:

@@ -53,7 +53,7 @@ def test_a_slow_start_says_once_a_second_what_it_does_and_how_fast(lines: pytest
         progress("replaying the journal", count * 1000, 100_000)
     progress.close()
     assert {(r.getMessage(), r.step, r.of) for r in lines.records} == {  # type: ignore[attr-defined]
-        ("starting", "replaying the journal", 100_000)
+        ("recovering", "replaying the journal", 100_000)
     }
     counts = [r.done for r in lines.records]  # type: ignore[attr-defined]
     assert counts[0] in (20_000, 21_000)
