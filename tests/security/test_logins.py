@@ -1,6 +1,7 @@
 """Tokens, a login service and certificates as ways in, through a real broker."""
 
 import json
+import select
 import signal
 import socket
 import ssl
@@ -18,6 +19,7 @@ import pytest
 import wire
 from broker_process import BrokerProcess
 from certificates import EXTENSIONS, Authority
+from holdfast.identity.passwords import hash_pbkdf2
 from password_file import write_password_file
 from v5_client import KEEP
 from wire import ConnAck, WireClient
@@ -147,6 +149,29 @@ def test_a_service_that_hangs_holds_up_no_one_who_is_in(start_broker: Start, ser
     assert attempt(broker, client_id="in2", username="ann", password=b"ann's")[1] == 0
     assert waiting[0].expect(ConnAck, timeout=10).code == 0x88
     silent.close()
+
+
+def test_a_hash_is_never_worked_out_where_others_are_served(start_broker: Start, tmp_path: Path) -> None:
+    """A login that takes seconds to check: whoever is in is answered meanwhile, and it is answered after them."""
+    slow = hash_pbkdf2(b"right", b"twelve bytes", 2_000_000)
+    (tmp_path / "users").write_text(f"slow:{slow}\n")
+    broker = start_broker(
+        auth__password_file=tmp_path / "users",
+        auth__allow_anonymous=True,
+        limits__connect_timeout=60,
+        history__enable=False,
+    )
+    inside, code = attempt(broker, client_id="in")
+    assert code == 0
+    waiting = [broker.client(5) for _ in range(4)]
+    for number, client in enumerate(waiting):
+        client.send(wire.connect(f"w{number}", version=5, username="slow", password=b"right"))
+    time.sleep(0.2)  # they are being checked now
+    for _ in range(3):
+        inside.ping()
+    ready, _, _ = select.select([client.sock for client in waiting], [], [], 0)
+    assert not ready
+    assert [client.expect(ConnAck, timeout=60).code for client in waiting] == [0] * 4
 
 
 def revoke(authority: Authority, *certificates: Path) -> Path:
