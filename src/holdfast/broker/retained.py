@@ -187,6 +187,18 @@ class RetainedStore:
             self.version = message.offset
             self.sets += 1
 
+    def put_all(self, messages: list[Message], now_ms: int) -> None:
+        """Messages as they were stored before; what has expired meanwhile is left out."""
+        for message in messages:
+            if not message.expired(now_ms):
+                self.put(message, message.topic.split(b"/"))
+
+    def charge_all(self, messages: list[Message], now_ms: int) -> None:
+        """As `put_all`, for messages that stay where they are."""
+        for message in messages:
+            if not message.expired(now_ms):
+                self.charge(message, 1)
+
     def clear(self, topic: bytes, offset: int) -> bool:
         old = self.index.remove(topic, offset)
         if old is None or not self.expiry.discard(old):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
+import google_crc32c
 from lmdb import Transaction
 
 from holdfast.broker.connection import NO_ONE
@@ -25,6 +26,7 @@ from holdfast.state.environment import Environment
 from holdfast.state.fold import Statistics, read_statistics, write_statistics
 from holdfast.state.formats import (
     CHECKSUM_SIZE,
+    KEY_MAX,
     LONG_PREFIX,
     PAIR,
     is_long_key,
@@ -70,9 +72,26 @@ class Retained:
             rows = self.environment.read(partial(self.stretch, key=key, count=stretch))
             if not rows:
                 return
-            decoded = [self.decode(key, stored) for key, stored in rows]
-            yield [message for message in decoded if message is not None]
+            yield self.decode_all(rows)
             key = rows[-1][0] + b"\0"
+
+    def decode_all(self, rows: list[tuple[bytes, bytes]]) -> list[Message]:
+        """As `decode` for each, without those that are damaged; a start does this for every message there is."""
+        messages: list[Message] = []
+        publishers = self.publishers
+        for key, stored in rows:
+            value = stored[CHECKSUM_SIZE:]
+            found: Message | None
+            if len(key) < KEY_MAX and stored[:CHECKSUM_SIZE] == google_crc32c.value(key + value).to_bytes(4, "little"):
+                try:
+                    found = decode_without_topic(value, key.replace(b"\0", b"/"), publishers)
+                except (StoreError, ValueError):
+                    found = self.decode(key, stored)
+            else:
+                found = self.decode(key, stored)
+            if found is not None:
+                messages.append(found)
+        return messages
 
     def expiring(self) -> Iterator[Message]:
         """Every message that will expire, without its payload. For the start: nothing may be applied meanwhile."""

@@ -28,9 +28,7 @@ def restore_retained(broker: Broker, store: StateStore, now_ms: int, progress: P
     total = store.retained.statistics().count
     done = 0
     for messages in store.retained.all():
-        for message in messages:
-            if not message.expired(now_ms):
-                retained.put(message, message.topic.split(b"/"))
+        retained.put_all(messages, now_ms)
         done += len(messages)
         progress("loading retained messages", done, total)
     retained.sets = 0
@@ -53,9 +51,7 @@ def use_disk(broker: Broker, store: StateStore, now_ms: int, progress: Progress 
     total = store.retained.statistics().count
     done = 0
     for messages in store.retained.all():
-        for message in messages:
-            if not message.expired(now_ms):
-                retained.charge(message, 1)
+        retained.charge_all(messages, now_ms)
         done += len(messages)
         progress("counting retained messages", done, total)
     retained.version = store.retained.statistics().version
