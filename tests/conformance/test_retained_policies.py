@@ -173,6 +173,7 @@ def test_policy_for_some_users_leaves_others_alone(
 
 
 COMMANDS = [
+    "site/1/line/2/dev3/mode/set",
     "cmnd/lamp/POWER",
     "tele/cmnd/x",
     "zigbee2mqtt/lamp/set",

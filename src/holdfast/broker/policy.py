@@ -12,10 +12,7 @@ REFUSE: Final = 2
 COMMAND_FILTERS: Final = [
     b"cmnd/#",
     b"+/cmnd/#",
-    b"+/set",
-    b"+/+/set",
-    b"+/+/+/set",
-    b"+/+/+/+/set",
+    *[b"+/" * depth + b"set" for depth in range(1, 8)],
     b"spBv1.0/+/NCMD/+",
     b"spBv1.0/+/DCMD/+/+",
 ]
