@@ -135,8 +135,8 @@ def keep_tables(history: str, tables: str, rows: int) -> Figures:
     later: list[tuple[str, float, int]] = []
 
     def note(step: Step) -> None:
-        if step.applied - step.offsets > 1:
-            later.append((step.table, step.seconds, step.offsets))
+        if step.applied - step.rows > 1:
+            later.append((step.table, step.seconds, step.rows))
         spent[step.table] += step.seconds
 
     with session() as spark:
@@ -144,7 +144,7 @@ def keep_tables(history: str, tables: str, rows: int) -> Figures:
         took, cpu = costs(Runner(keeper, max_offsets=max(rows // 4, 1), report=note).once)
         keeper.close()
     # the first batch makes the tables; the rate that lasts is that of the batches after it
-    moved = sum(offsets for name, _, offsets in later if name == FOLLOWING[0])
+    moved = sum(taken for name, _, taken in later if name == FOLLOWING[0])
     lasting = moved / sum(passed for _, passed, _ in later) if later else rows / took
     return {
         "seconds": took,

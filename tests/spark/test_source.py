@@ -158,6 +158,20 @@ def test_a_stream_reads_everything_once_in_limited_batches(spark: SparkSession, 
     assert drain.run(path, maxOffsetsPerTrigger=300) == [list(range(1001, 1101))]
 
 
+def after_a_crash(rows: list[Row]) -> list[Row]:
+    """The same rows as a broker that was killed in between would have numbered them."""
+    half = len(rows) // 2
+    return [{**row, "offset": row["offset"] + (1 << 24 if at >= half else 0)} for at, row in enumerate(rows)]
+
+
+def test_a_limited_stream_steps_over_the_offsets_that_a_crash_leaves_out(spark: SparkSession, tmp_path: Path) -> None:
+    rows = after_a_crash(ROWS[:200])
+    path = write_history(tmp_path / "history", rows, files=2)
+    batches = Drain(spark, tmp_path / "checkpoint").run(path, maxOffsetsPerTrigger=60)
+    assert [len(batch) for batch in batches] == [60, 40, 60, 40]
+    assert [offset for batch in batches for offset in batch] == [row["offset"] for row in rows]
+
+
 def test_a_stream_may_start_at_latest_and_end_at_an_offset(spark: SparkSession, tmp_path: Path) -> None:
     path = write_history(tmp_path / "history", ROWS[:100])
     drain = Drain(spark, tmp_path / "checkpoint")

@@ -20,6 +20,7 @@ from holdfast.spark.keeper import FOLLOWING, Keeper, Lock
 from holdfast.spark.tables import RETAINED_SHAPE
 from spark.publishes import START, Row, oracle, publishes, write_history
 from spark.test_fold import as_set, expected, normal
+from spark.test_source import after_a_crash
 
 ROWS = publishes(6_000, topics=150, seed=21)
 WIDTHS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
@@ -40,7 +41,7 @@ stretched(ROWS)
 def advance_all(keeper: Keeper, sizes: random.Random) -> None:
     """Every table by batches of its own random sizes, as after crashes."""
     for name in FOLLOWING:
-        while keeper.advance(name, sizes.randrange(300, 2500)):
+        while keeper.advance(name, sizes.randrange(700, 2500)):
             pass
 
 
@@ -205,6 +206,26 @@ def test_a_table_of_another_version_is_refused(spark: SparkSession, tmp_path: Pa
     history = write_history(tmp_path / "history", ROWS[:10])
     with pytest.raises(UsageError, match="was made by another version"):
         Keeper(spark, history, str(tmp_path / "out"))
+
+
+def test_offsets_that_a_crash_leaves_out_are_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    rows = after_a_crash(ROWS[:200])
+    keeper = Keeper(spark, write_history(tmp_path / "history", rows, files=2), str(tmp_path / "out"))
+    assert keeper.behind("traffic") == 200
+    assert [keeper.advance("traffic", 150) for _ in range(3)] == [100, 100, 0]
+    assert keeper.behind("traffic") == 0
+    keeper.close()
+    assert sum(row["messages"] for row in rows_of(keeper, "traffic")) == 200
+
+
+def test_a_table_of_another_device_template_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    history = write_history(tmp_path / "history", ROWS[:50])
+    keeper = Keeper(spark, history, str(tmp_path / "out"))
+    keeper.advance("device_stats", 100)
+    keeper.close()
+    with pytest.raises(UsageError, match="was made by another rule"):
+        Keeper(spark, history, str(tmp_path / "out"), template="site/{place}/#")
+    Keeper(spark, history, str(tmp_path / "out")).close()
 
 
 def test_rows_that_retention_took_before_they_were_read_stop_the_run(spark: SparkSession, tmp_path: Path) -> None:

@@ -106,13 +106,13 @@ def run(
     with session(master, memory, verbose) as spark:
         keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices, accept_loss=accept_loss)
         try:
-            behind = sum(max(0, keeper.history.end - keeper.tables[name].applied) for name in FOLLOWING)
+            behind = sum(keeper.behind(name) for name in FOLLOWING)
             if once:
                 with shown("tables", behind) as meter:
                     moved: list[int] = []
 
                     def note(step: "Step") -> None:
-                        moved.append(step.offsets)
+                        moved.append(step.rows)
                         meter.set(sum(moved))
                         _say(step)
 
@@ -144,9 +144,10 @@ def _stop_on_signals(runner: Any) -> None:
 
 
 def _say(step: "Step") -> None:
-    rate = step.offsets / step.seconds if step.seconds else 0
-    done = f"{step.offsets:,} rows in {step.seconds:.1f} s ({rate:,.0f}/s)"
-    print(f"{step.table}: {done}, {step.end - step.applied:,} behind", flush=True)
+    rate = step.rows / step.seconds if step.seconds else 0
+    print(
+        f"{step.table}: {step.rows:,} rows in {step.seconds:.1f} s ({rate:,.0f}/s), {step.behind:,} behind", flush=True
+    )
 
 
 @app.command()

@@ -134,14 +134,19 @@ class Keeper:
         return self.history.end
 
     def advance(self, name: str, max_offsets: int) -> int:
-        """Apply the next batch to one table. The number of offsets it moved by; 0 when it is current."""
+        """Apply the next batch to one table. About how many rows it had; 0 when the table is current."""
         table = self.tables[name]
-        start = max(table.applied, self._first(table))
+        start = self.history.next_row(max(table.applied, self._first(table)))
         end = min(self.history.end, start + max_offsets)
         if end <= start:
             return 0
-        self._steps[name](table, history_frame(self.spark, self.history, start, end), start, end)
-        return end - start
+        rows = max(1, self.history.count(start, end))
+        self._steps[name](table, history_frame(self.spark, self.history, start, end), rows, end)
+        return rows
+
+    def behind(self, name: str) -> int:
+        """About how many rows of history a table does not have yet."""
+        return self.history.count(self.tables[name].applied, self.history.end)
 
     def _first(self, table: Table) -> int:
         gone = self.history.dropped(table.applied, table.mark) if table.applied else None
@@ -160,28 +165,28 @@ class Keeper:
     def _touch(self, files: list[DataFile], keys: DataFrame, incoming: int) -> leaves.Touched:
         return leaves.touch(files, keys, incoming, self.history.some_topics)
 
-    def _retained(self, table: Table, batch: DataFrame, start: int, end: int) -> None:
-        touched = self._touch(table.files, changes(batch).select("topic"), end - start)
+    def _retained(self, table: Table, batch: DataFrame, rows: int, end: int) -> None:
+        touched = self._touch(table.files, changes(batch).select("topic"), rows)
         held = table.frame(self.spark, touched.files)
-        rows = touched.spread(retained_after(held, batch, self.clock(end)), "topic")
-        table.commit(leaves.rewrite(table, rows, touched), touched.files, end, self.history.mark)
+        found = touched.spread(retained_after(held, batch, self.clock(end)), "topic")
+        table.commit(leaves.rewrite(table, found, touched), touched.files, end, self.history.mark)
 
-    def _intervals(self, table: Table, batch: DataFrame, start: int, end: int) -> None:
+    def _intervals(self, table: Table, batch: DataFrame, rows: int, end: int) -> None:
         held = [file for file in table.files if file.path.startswith(OPEN)]
-        touched = self._touch(held, changes(batch).select("topic"), end - start)
-        rows = touched.spread(carried(table.frame(self.spark, touched.files), batch), "topic")
-        spans = intervals(rows, touched.run("topic"))
+        touched = self._touch(held, changes(batch).select("topic"), rows)
+        laid = touched.spread(carried(table.frame(self.spark, touched.files), batch), "topic")
+        spans = intervals(laid, touched.run("topic"))
         added = leaves.rewrite(table, spans, touched, ended="to_offset")
         table.commit(added, touched.files, end, self.history.mark)
 
-    def _topic_stats(self, table: Table, batch: DataFrame, start: int, end: int) -> None:
-        touched = self._touch(table.files, batch.select("topic"), end - start)
+    def _topic_stats(self, table: Table, batch: DataFrame, rows: int, end: int) -> None:
+        touched = self._touch(table.files, batch.select("topic"), rows)
         merged = topic_stats_after(table.frame(self.spark, touched.files), topic_stats(batch))
         table.commit(
             leaves.rewrite(table, touched.spread(merged, "topic"), touched), touched.files, end, self.history.mark
         )
 
-    def _device_stats(self, table: Table, batch: DataFrame, start: int, end: int) -> None:
+    def _device_stats(self, table: Table, batch: DataFrame, rows: int, end: int) -> None:
         hours = batch.select(F.date_trunc("hour", "timestamp").alias("hour")).distinct()
         touched = leaves.touch(table.files, hours, 0)
         merged = devices_after(table.frame(self.spark, touched.files), devices(batch, self.template), self.template)
@@ -189,7 +194,7 @@ class Keeper:
             leaves.rewrite(table, touched.spread(merged, "hour"), touched), touched.files, end, self.history.mark
         )
 
-    def _traffic(self, table: Table, batch: DataFrame, start: int, end: int) -> None:
+    def _traffic(self, table: Table, batch: DataFrame, rows: int, end: int) -> None:
         minutes = batch.select(F.date_trunc("minute", "timestamp").alias("minute")).distinct()
         touched = leaves.touch(table.files, minutes, 0)
         merged = traffic_after(table.frame(self.spark, touched.files), traffic(batch))

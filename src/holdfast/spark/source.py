@@ -144,8 +144,8 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._plan.checked(start["o"], start.get("m", 0), history)
         end = self._end(history)
         if isinstance(limit, ReadMaxRows):
-            # offsets without a row, at the very start or left out by history.filter, are stepped over for nothing
-            end = min(end, max(begin, history.start) + limit.max_rows)
+            # offsets without a row, after a crash or left out by history.filter, are stepped over for nothing
+            end = min(end, history.next_row(begin) + limit.max_rows)
         elif not isinstance(limit, ReadAllAvailable):
             raise UsageError(f"expected a limit in rows, got {limit!r}")
         return _position(max(start["o"], end), start.get("m", 0))

@@ -18,13 +18,13 @@ GONE = ("FILE_NOT_EXIST", "FileNotFoundException", "does not exist")
 
 
 class Step(NamedTuple):
-    """One table moved by one batch."""
+    """One table moved by one batch, to offset `applied`; `behind` rows are left."""
 
     table: str
-    offsets: int
+    rows: int
     seconds: float
     applied: int
-    end: int
+    behind: int
 
 
 class Runner:
@@ -92,7 +92,7 @@ class Runner:
                 self.keeper.refresh()
         if moved:
             table = self.keeper.tables[name]
-            self.report(Step(name, moved, time.monotonic() - begun, table.applied, self.keeper.history.end))
+            self.report(Step(name, moved, time.monotonic() - begun, table.applied, self.keeper.behind(name)))
         return moved
 
     def _rest(self) -> None:
