@@ -23,5 +23,6 @@ class GroupScheduling(LoadScopeScheduling):
         return group_of(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)  # a run without xdist has no such hook
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling:
     return GroupScheduling(config, log)
