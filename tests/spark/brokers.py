@@ -56,14 +56,19 @@ class Mosquitto:
 class Holdfast:
     """The broker of this project on a port that stays the same across restarts."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: str = "") -> None:
         self.folder = folder
         self.port = free_port()
         self.running: BrokerProcess | None = None
+        self.args: tuple[str, ...] = ()
+        if config:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "holdfast.toml").write_text(config)
+            self.args = ("--config", str(folder / "holdfast.toml"))
         self.start()
 
     def start(self) -> None:
-        self.running = start_holdfast(self.folder, listen=(f"tcp://127.0.0.1:{self.port}",))
+        self.running = start_holdfast(self.folder, listen=(f"tcp://127.0.0.1:{self.port}",), args=self.args)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self.running is not None:

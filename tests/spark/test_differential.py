@@ -5,6 +5,7 @@ they do, the broker's retained set is read as of some offsets; afterwards all th
 """
 
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from broker_process import BrokerProcess, start_holdfast
+from holdfast.errors import UsageError
 from holdfast.spark.fold import fold
 from holdfast.spark.jobs.audit import audit_live, wait_for
 from holdfast.spark.jobs.live import Live, read_live
@@ -227,6 +229,18 @@ def test_an_audit_of_the_running_broker_finds_no_difference(
     result = audit_live(spark, story.history, link_options(broker.port))
     assert result.differences.collect() == []
     assert result.topics > 1000
+
+
+def test_an_audit_against_the_history_of_another_time_says_so(
+    spark: SparkSession, story: Story, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    shutil.copytree(story.history.location, tmp_path / "copy")
+    with WireClient(broker.port) as client:
+        client.connect("later")
+        client.send(publish("site/1/1/temp", b"changed since", retain=True) + pingreq())
+        client.expect(PingResp)
+    with pytest.raises(UsageError, match="is it that broker's history"):
+        audit_live(spark, History(str(tmp_path / "copy")), link_options(broker.port), wait_s=1)
 
 
 def test_an_audit_holds_while_the_broker_goes_on_changing(

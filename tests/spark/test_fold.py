@@ -3,7 +3,6 @@
 import random
 from datetime import datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +61,7 @@ def test_every_outcome_occurs_in_the_rows() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("offset", [1, 2, *moments(6, seed=3), 20_000, 30_000])
+@pytest.mark.parametrize("offset", [1, *moments(3, seed=3), 20_000, 30_000])
 def test_fold_as_of_an_offset_equals_the_plain_fold(history: DataFrame, spans: DataFrame, offset: int) -> None:
     wanted = expected(ROWS, offset=offset)
     assert as_set(fold(history, offset)) == wanted
@@ -70,7 +69,7 @@ def test_fold_as_of_an_offset_equals_the_plain_fold(history: DataFrame, spans: D
     assert as_set(holding(spans, offset, at=clock)) == wanted
 
 
-@pytest.mark.parametrize("index", moments(6, seed=4))
+@pytest.mark.parametrize("index", moments(3, seed=4))
 @pytest.mark.parametrize("shift", [-1, 0, 1])
 def test_fold_at_a_moment_equals_the_plain_fold(history: DataFrame, spans: DataFrame, index: int, shift: int) -> None:
     moment = ROWS[index - 1]["timestamp"] + timedelta(microseconds=shift)
@@ -149,12 +148,3 @@ def test_payload_as_json_is_a_variant(spark: SparkSession) -> None:
     )
     found = frame.select(F.try_variant_get(payload.json(F.col("payload")), "$.v[1]", "int").alias("v")).collect()
     assert [row.v for row in found] == [2, None, None]
-
-
-def test_the_fold_of_many_publishes_equals_the_plain_fold(spark: SparkSession, tmp_path: Path) -> None:
-    """The bulk of the differential test: 200 000 publishes over 3 000 topics, at the end and on the way."""
-    rows = publishes(200_000, topics=3_000, seed=11)
-    path = write_history(tmp_path / "history", rows, files=8)
-    for offset in (60_001, 133_337, 200_000):
-        found = as_set(fold(spark.read.format("holdfast").load(path), offset))
-        assert found == expected(rows, offset=offset)
