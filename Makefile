@@ -6,7 +6,7 @@ BIN := .venv/bin
 CONFIG := $(wildcard holdfast.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready dependencies run demo test test-cluster check crash bench docs conformance fuzz chaos audit sbom format clean
+.PHONY: help setup ready dependencies run demo test test-cluster check crash bench bench-spark docs conformance fuzz chaos audit sbom format clean
 
 help:
 	@echo 'make setup        install everything needed into .venv and compile; safe to repeat'
@@ -17,6 +17,7 @@ help:
 	@echo 'make check        format, lint, types, import contract'
 	@echo 'make crash        kill the broker ROUNDS times (1000) under load and check that nothing acknowledged is lost'
 	@echo 'make bench        measure Holdfast beside the brokers that are installed'
+	@echo 'make bench-spark  measure the Spark pipeline: fold, past, incremental run, source, lag'
 	@echo 'make docs         write the generated reference pages again'
 	@echo 'make conformance  run the conformance tests and write docs/reference/conformance.md again'
 	@echo 'make fuzz         search for inputs that do harm: TARGET=mqtt_decoder FUZZ_S=600'
@@ -58,6 +59,9 @@ crash: ready
 
 bench: ready
 	@$(BIN)/python bench/compare.py $(ARGS)
+
+bench-spark: ready
+	@$(BIN)/python bench/spark.py $(ARGS)
 
 docs: dependencies
 	@HOLDFAST_PURE=1 $(BIN)/python -m holdfast.config.reference .
