@@ -42,6 +42,7 @@ class Runner:
         self.max_offsets, self.trigger_s = max_offsets, trigger_s
         self.statistics_s, self.keep_s = statistics_s, keep_s
         self.stopping = False
+        self._seen = -1
 
     def once(self) -> None:
         """Bring every table to where history ends now."""
@@ -54,18 +55,24 @@ class Runner:
     def forever(self) -> None:
         """Until `stop`; a batch that has begun is finished."""
         due = time.monotonic() + self.statistics_s
-        seen = -1
         while not self.stopping:
-            end = self.keeper.refresh()
-            if end == seen:
+            if not self._follow():
                 self._wait(min(self.trigger_s, max(0.05, due - time.monotonic())))
-            else:
-                self._bring(FOLLOWING[:1])
-                seen = end
             if time.monotonic() >= due and not self.stopping:
-                self._bring(FOLLOWING)
+                for name in FOLLOWING[1:]:
+                    self._bring((name,))
+                    self._follow()  # nobody waits for `retained` longer than one table takes
                 self._rest()
                 due = time.monotonic() + self.statistics_s
+
+    def _follow(self) -> bool:
+        """Bring `retained` to where history ends now; False when it was there already."""
+        end = self.keeper.refresh()
+        if end == self._seen:
+            return False
+        self._bring(FOLLOWING[:1])
+        self._seen = end
+        return True
 
     def stop(self) -> None:
         self.stopping = True
