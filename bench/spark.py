@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -173,6 +174,7 @@ def main() -> int:
         name, given = options.work
         print(json.dumps(getattr(spark_work, name)(**json.loads(given))))
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the blocks that end what was started
     console = Console() if sys.stdout.isatty() else Console(width=110)
     bench = Bench(Path(options.folder), console)
     if os.getloadavg()[0] > 0.7:

@@ -15,9 +15,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 Figures = dict[str, float]
 TOPICS = 20_000
-PROBES = 20
+PROBES = 12
 TRAFFIC_PER_S = 500
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @contextlib.contextmanager
