@@ -17,6 +17,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+import disk
 import retained_scale
 import scale
 import sn
@@ -26,7 +27,13 @@ from holdfast.errors import HoldfastError
 from peers import BROKER_CORES, GENERATOR_CORES, MOSQUITTO_SETTINGS, PEERS, Peer
 from scenario import Outcome, Scenario
 
-SCENARIOS: tuple[Scenario, ...] = (*throughput.SCENARIOS, *scale.SCENARIOS, *retained_scale.SCENARIOS, *sn.SCENARIOS)
+SCENARIOS: tuple[Scenario, ...] = (
+    *throughput.SCENARIOS,
+    *scale.SCENARIOS,
+    *retained_scale.SCENARIOS,
+    *disk.SCENARIOS,
+    *sn.SCENARIOS,
+)
 
 OURS, YARDSTICK = "Holdfast", "mosquitto"
 BUSY = 0.7  # load average at the start above which figures are not to be trusted

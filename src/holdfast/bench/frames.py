@@ -10,12 +10,13 @@ def connect(
     client_id: str,
     version: int,
     *,
+    clean: bool = True,
     keep_alive_s: int = 0,
     username: str | None = None,
     password: str | None = None,
 ) -> bytes:
-    """A CONNECT that starts clean; keep alive 0, because a saturated generator would miss its own pings."""
-    flags = 0x02
+    """A CONNECT with keep alive 0, because a saturated generator would miss its own pings."""
+    flags = 0x02 if clean else 0
     payload = _text(client_id)
     if username is not None:
         flags |= 0x80

@@ -1,0 +1,200 @@
+"""What must be on disk: acknowledged publishes, the start from a full folder, and the history behind it all.
+
+In `durable` a broker has one core, like everywhere that brokers are compared. The other scenarios are about Holdfast
+with its followers, on all cores there are.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.bench import frames
+from holdfast.bench.conductor import Conductor
+from holdfast.bench.link import Link, LinkError
+from holdfast.bench.plan import Plan
+from holdfast.bench.retained import RetainedSet
+from peers import BROKER_CORES, GENERATOR_CORES, Holdfast, Running, await_answer
+from scenario import Figure, Figures, Scenario
+
+SECONDS = 3.0
+SYNCS = 300
+RECORD = bytes(180)  # what a publish of 64 bytes takes in the journal
+MILLION = 1_000_000
+SESSIONS = 10_000
+HISTORY_RATE = 200_000
+HISTORY_S = 10.0
+CATCH_UP_S = 60.0
+
+
+def durable(running: Running) -> Figures:
+    """Retained publishes at QoS 1, each acknowledged when it is on disk, for the broker that keeps it there."""
+    figures: Figures = {}
+    for publishers in (1, 10):
+        before_s = running.cpu_seconds()
+        result = published(running, publishers, 200)
+        figures[f"durable_{publishers}_per_s"] = result
+        figures[f"durable_{publishers}_cpu_us"] = (running.cpu_seconds() - before_s) * 1e6 / (result * SECONDS)
+    figures["one_at_a_time_ms"] = 1000 / published(running, 1, 1)
+    figures["sync_ms"] = bare_sync_ms()
+    figures["one_to_sync"] = figures["one_at_a_time_ms"] / figures["sync_ms"]
+    return figures
+
+
+def published(running: Running, publishers: int, inflight: int) -> float:
+    plan = Plan(
+        port=running.port,
+        qos=1,
+        retain=True,
+        topic="site/%i",
+        publishers=publishers,
+        subscribers=0,
+        inflight=inflight,
+        duration_s=SECONDS,
+    )
+    result = Conductor(plan, "compare").run()
+    if result.problems:
+        raise LinkError("; ".join(result.problems))
+    return result.sent_per_s
+
+
+def bare_sync_ms() -> float:
+    """Appending to a file and `fdatasync`, on the disk that the broker's folder is on."""
+    with tempfile.TemporaryFile(prefix="holdfast-bench-") as file:
+        started = time.monotonic()
+        for _ in range(SYNCS):
+            os.write(file.fileno(), RECORD)
+            os.fdatasync(file.fileno())
+        return (time.monotonic() - started) * 1000 / SYNCS
+
+
+def start(_: Running) -> Figures:
+    """A folder with a million retained messages and ten thousand sessions, taken up again."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        peer = Holdfast(("durability=none", "retainer.storage_type=disc", "history.enable=false"))
+        with on_all_cores(), ended(peer.launch(folder, False)) as running:
+            await_answer(running, peer.name)
+            RetainedSet(Plan(port=running.port, topic=""), MILLION).fill()
+            for number in range(SESSIONS):
+                open_session(running.port, number)
+        started = time.monotonic()
+        with on_all_cores(), ended(peer.launch(folder, False)) as running:
+            await_answer(running, peer.name)
+            figures: Figures = {"start_s": time.monotonic() - started, "start_cpu_s": running.cpu_seconds()}
+            figures["start_mib"] = running.memory() / (1 << 20)
+            snapshot = RetainedSet(Plan(port=running.port, topic=""), MILLION).snapshot("#", MILLION)
+            if snapshot.messages != MILLION:
+                raise LinkError(f"{snapshot.messages} messages came back, expected {MILLION}")
+    return figures
+
+
+def open_session(port: int, number: int) -> None:
+    """A session that stays, with a subscription."""
+    link = Link.dial("127.0.0.1", port, f"device-{number}")
+    link.socket.sendall(frames.connect(link.client_id, 4, clean=False))
+    link.finish_connect()
+    link.subscribe([f"device/{number}/#"], 1)
+    link.close()
+
+
+def history(_: Running) -> Figures:
+    """Publishes at a steady rate, and how far the table is behind when they end."""
+    from deltalake import DeltaTable
+
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        peer = Holdfast(("durability=ack", "retainer.storage_type=disc", "history.enable=true"))
+        table = folder / "data" / "history"
+
+        def rows() -> int:
+            if not DeltaTable.is_deltatable(str(table)):
+                return 0
+            counts = DeltaTable(str(table)).get_add_actions(flatten=True)["num_records"]
+            return sum(counts.to_pylist())
+
+        with on_all_cores(), ended(peer.launch(folder, False)) as running:
+            await_answer(running, peer.name)
+            plan = Plan(
+                port=running.port,
+                topic="site/%i",
+                publishers=4,
+                subscribers=0,
+                rate=HISTORY_RATE,
+                duration_s=HISTORY_S,
+                warmup_s=1.0,
+            )
+            result = Conductor(plan, "compare").run()
+            ended_at = time.monotonic()
+            behind = result.sent - rows()
+            while rows() < result.sent:
+                if time.monotonic() > ended_at + CATCH_UP_S:
+                    raise LinkError(f"{rows():,} of {result.sent:,} rows after {CATCH_UP_S:.0f} s")
+                time.sleep(0.1)
+            caught_up_s = time.monotonic() - ended_at
+    return {"offered_per_s": result.sent_per_s, "behind_rows": max(0, behind), "caught_up_s": caught_up_s}
+
+
+@contextmanager
+def on_all_cores() -> Iterator[None]:
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, BROKER_CORES | GENERATOR_CORES)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+@contextmanager
+def ended(running: Running) -> Iterator[Running]:
+    try:
+        yield running
+    finally:
+        running.process.terminate()
+        running.process.wait(60)
+
+
+SCENARIOS = (
+    Scenario(
+        "durable",
+        "retained publishes at QoS 1, on disk before they are acknowledged (mosquitto: never)",
+        durable,
+        (
+            Figure("durable_1_per_s", "one publisher, 200 in flight", "msgs/s", times=3),
+            Figure("durable_1_cpu_us", "broker time each", "us", more_is_better=False),
+            Figure("durable_10_per_s", "ten publishers, 200 in flight each", "msgs/s", times=3),
+            Figure("durable_10_cpu_us", "broker time each", "us", more_is_better=False),
+            Figure("one_at_a_time_ms", "one in flight, each", "ms", more_is_better=False),
+            Figure("sync_ms", "a bare fdatasync", "ms", more_is_better=False),
+            Figure("one_to_sync", "one in flight to a bare fdatasync", "times", more_is_better=False, at_most=2),
+        ),
+        peers=("Holdfast", "mosquitto"),
+        settings=("durability=ack", "retainer.storage_type=disc"),
+    ),
+    Scenario(
+        "start",
+        f"start with {MILLION:,} retained messages and {SESSIONS:,} sessions on disk",
+        start,
+        (
+            Figure("start_s", "until clients are served", "s", more_is_better=False, at_most=5),
+            Figure("start_cpu_s", "broker time", "s", more_is_better=False),
+            Figure("start_mib", "resident", "MiB", more_is_better=False),
+        ),
+        rounds=1,
+        peers=("Holdfast",),
+    ),
+    Scenario(
+        "history",
+        f"{HISTORY_RATE:,} publishes a second for {HISTORY_S:.0f} s, and the history table behind them",
+        history,
+        (
+            Figure("offered_per_s", "published", "msgs/s", at_least=0.95 * HISTORY_RATE),
+            Figure("behind_rows", "rows behind when publishing ends", "rows", more_is_better=False),
+            Figure("caught_up_s", "until the table has them all", "s", more_is_better=False, at_most=5),
+        ),
+        rounds=1,
+        peers=("Holdfast",),
+    ),
+)
