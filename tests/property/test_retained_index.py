@@ -1,5 +1,8 @@
 """The retained index against a dictionary, and cursors that walk it while it changes under them."""
 
+import random
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,3 +148,42 @@ def test_squeezing_the_list_of_everything_moves_no_cursor() -> None:
                 rest.append(one.topic)
         assert len(rest) == len(set(rest))
         assert set(rest) == left - set(met[place])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cursors_walk_on_while_the_list_of_everything_is_squeezed_bit_by_bit(seed: int) -> None:
+    rng = random.Random(seed)
+    twin = Twin()
+    for number in range(9_000):
+        twin.change(True, f"t/{number}")
+    version = twin.offset
+    start = dict(twin.kept)
+    cursors = [twin.index.cursor(b"#", version) for _ in range(4)]
+    met: list[set[str]] = [set() for _ in cursors]
+    leaving = rng.sample(sorted(start), 8_000)
+    squeezing = 0
+    while leaving:
+        for _ in range(rng.randrange(1, 40)):
+            if leaving:
+                twin.change(False, leaving.pop())
+                squeezing += twin.index.squeezed >= 0
+        if rng.random() < 0.3:
+            twin.change(True, f"new/{rng.randrange(500)}")
+        for cursor, found in zip(cursors, met, strict=True):
+            for _ in range(rng.randrange(8)):
+                one = cursor.next(rng.randrange(1, 30))
+                if one is not None and one.offset <= version:
+                    assert one.topic.decode() not in found
+                    found.add(one.topic.decode())
+            for topic in rng.sample(sorted(start), 3):
+                if twin.kept.get(topic) is start[topic]:
+                    assert cursor.passed(topic.encode().split(b"/")) == (topic in found), topic
+    assert squeezing > 100
+    stayed = {topic for topic in start if twin.kept.get(topic) is start[topic]}
+    for cursor, found in zip(cursors, met, strict=True):
+        while not cursor.ended:
+            one = cursor.next(50)
+            if one is not None and one.offset <= version:
+                assert one.topic.decode() not in found
+                found.add(one.topic.decode())
+        assert stayed <= found

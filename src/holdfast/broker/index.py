@@ -21,6 +21,7 @@ from holdfast.broker.topics import matches
 
 SQUEEZE_HOLES: Final = 64
 SQUEEZE_ORDER: Final = 4096
+SQUEEZE_STEP: Final = 64
 
 
 @final
@@ -63,7 +64,9 @@ class Index(TopicIndex):
         self.root = Node()
         self.dollar = Node()
         self.order: list[Message | None] = []
-        self.holes = 0
+        self.holes = 0  # in `order`
+        self.squeezed = -1  # how far the squeezing of `order` has come; -1 = none goes on
+        self.unsqueezed = 0
         self.cursors: list[Cursor] = []
         self.list_cursors: list[ListCursor] = []
 
@@ -128,27 +131,44 @@ class Index(TopicIndex):
         if old is not None and not topic.startswith(b"$"):
             self.order[old.place] = None
             self.holes += 1
-            if self.holes > SQUEEZE_ORDER and self.holes * 2 > len(self.order):
+            if self.squeezed >= 0 or (self.holes > SQUEEZE_ORDER and self.holes * 2 > len(self.order)):
                 self.squeeze_order()
         return old
 
     def squeeze_order(self) -> None:
-        order: list[Message | None] = []
-        moved = sorted(self.list_cursors, key=list_position)
-        next_cursor = 0
-        for i in range(len(self.order)):
-            while next_cursor < len(moved) and moved[next_cursor].position <= i:
-                moved[next_cursor].position = len(order)
-                next_cursor += 1
-            message = self.order[i]
+        """Bring together what is left, a few places at each removal: doing it at once would hold up everybody.
+
+        Before `squeezed` all is in its new place, from there to `unsqueezed` is nothing, and behind that is the rest.
+        """
+        order = self.order
+        if self.squeezed < 0:
+            self.squeezed = 0
+            self.unsqueezed = 0
+        to = self.squeezed
+        at = self.unsqueezed
+        end = min(len(order), at + SQUEEZE_STEP)
+        for cursor in self.list_cursors:
+            if to < cursor.position <= end:
+                position = to
+                for i in range(at, cursor.position):
+                    if order[i] is not None:
+                        position += 1
+                cursor.position = position
+        while at < end:
+            message = order[at]
             if message is not None:
-                message.place = len(order)
-                order.append(message)
-        while next_cursor < len(moved):
-            moved[next_cursor].position = len(order)
-            next_cursor += 1
-        self.order = order
-        self.holes = 0
+                if to < at:
+                    order[at] = None
+                    order[to] = message
+                    message.place = to
+                to += 1
+            at += 1
+        self.squeezed = to
+        self.unsqueezed = at
+        if at == len(order):
+            self.holes -= at - to
+            del order[to:]
+            self.squeezed = -1
 
     def uproot(self, topic: bytes) -> Message | None:
         """Take a topic out of the tree; returns its message."""
@@ -258,10 +278,6 @@ class ListCursor(TopicCursor):
     def passed(self, topic_levels: list[bytes]) -> bool:
         message = self.index.get(b"/".join(topic_levels))
         return message is None or message.place < self.position
-
-
-def list_position(cursor: ListCursor) -> int:
-    return cursor.position
 
 
 @final
