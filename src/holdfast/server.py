@@ -55,8 +55,10 @@ BACKLOG = 4096
 SHUTDOWN_GRACE_S = 2.0
 SHUTDOWN_S = 4.5
 # The core makes no reference cycles. What others make is collected in small, frequent portions; a full collection
-# would look at every retained message there is and stop the loop for it.
+# would look at every retained message there is and stop the loop for it. Where very much is new, that is retained
+# messages: they are put out of the collector's sight unseen.
 COLLECT_EVERY_S = 5.0
+COLLECT_AT_MOST = 100_000
 # So many retained messages gone are worth asking the system to take their memory back.
 TRIM_AFTER = 100_000
 CONNECTION_WEIGHT = 50  # what a connection leaves behind, in retained messages
@@ -279,7 +281,10 @@ class Server:
         self.loop.call_soon(act)
 
     def tidy(self) -> None:
-        gc.collect(1)
+        if gc.get_count()[0] > COLLECT_AT_MOST:
+            gc.freeze()
+        else:
+            gc.collect(1)
         retained = self.broker.retained
         removed = retained.deletes + retained.expired + self.broker.counters.connections_opened * CONNECTION_WEIGHT
         if removed - self.trimmed_at > TRIM_AFTER:

@@ -214,6 +214,7 @@ class Index(TopicIndex):
             return
         if holes < SQUEEZE_HOLES or holes * 2 < len(node.slots):
             return
+        self.effort += len(node.slots)
         for cursor in self.cursors:
             cursor.on_squeeze(node)
         slots: list[Entry | None] = []

@@ -51,7 +51,12 @@ class TopicCursor:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TopicIndex:
-    """Where the retained messages themselves are: in memory, or on disk."""
+    """Where the retained messages themselves are: in memory, or on disk.
+
+    `effort` counts what tidying up after removals has cost so far, in places moved.
+    """
+
+    effort: int = 0
 
     def get(self, topic: bytes) -> Message | None:
         raise NotImplementedError

@@ -26,6 +26,7 @@ from holdfast.broker.tombstones import Tombstones
 SYSTEM: Final = b"$SYS/"
 DOLLAR: Final = 0x24
 SWEEP_MOST: Final = 10_000
+EFFORT_MOST: Final = 20_000  # places that the index may move in one portion of expiry
 
 
 @final
@@ -242,9 +243,12 @@ class RetainedStore:
             del self.users[publisher.username]
 
     def expire(self, now_ms: int, offset: int, most: int) -> int:
-        """Remove up to `most` expired messages, as of version `offset`; how many there were."""
+        """Remove up to `most` expired messages, as of version `offset`, fewer where the index has much to tidy up after
+        them; how many there were.
+        """
         count = 0
-        while count < most:
+        enough = self.index.effort + EFFORT_MOST
+        while count < most and self.index.effort < enough:
             message = self.expiry.take(now_ms)
             if message is None:
                 break
