@@ -20,6 +20,7 @@ from holdfast.broker.ports import TopicCursor, TopicIndex
 from holdfast.broker.topics import matches
 
 SQUEEZE_HOLES: Final = 64
+LARGE: Final = 100_000
 SQUEEZE_ORDER: Final = 4096
 SQUEEZE_STEP: Final = 64
 
@@ -214,6 +215,8 @@ class Index(TopicIndex):
             return
         if holes < SQUEEZE_HOLES or holes * 2 < len(node.slots):
             return
+        if len(node.slots) > LARGE and holes * 4 < len(node.slots) * 3:
+            return  # what is left is moved in one go, so it had better be little
         self.effort += len(node.slots)
         for cursor in self.cursors:
             cursor.on_squeeze(node)
