@@ -130,6 +130,9 @@ def test_a_mass_delete_is_audited_and_undone(tmp_path: Path) -> None:
         done = pipeline("restore", "--at", str(offset), "--filter", "site/1/#", "--to", url, *flags)
         assert "published 20 messages" in done.stdout, done.stderr
         assert snapshot(broker) == {f"site/{n % 3}/{n}": f"value {n}" for n in range(60)}
+        wait_for(lambda: rows_in(data) >= 100, "history")
+        rows = DeltaTable(data / "history").to_pyarrow_table().to_pylist()
+        assert not any(row["user_properties"] for row in rows), "messages come back as they were"
         assert chatter(done.stderr) == []
         audited = pipeline("audit", "--live", url, "--json", "-v", *flags)
         assert audited.returncode == 0, audited.stderr

@@ -102,7 +102,7 @@ class Analyst:
         present = retained_at(self.spark, history, None, None, topic_filter)
         plan = plan_restore(past.rows, present.rows, datetime.now(UTC))
         published = _by_topic(plan.rows)
-        put_back(plan, {"brokerUrl": broker, "batchProperty": "false"})  # as it was, with no mark of ours
+        put_back(plan, {"brokerUrl": broker})
         return published
 
     def run(self, progress: Callable[[int], None]) -> int:

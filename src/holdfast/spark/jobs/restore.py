@@ -7,7 +7,7 @@ run after a failure do only the rest.
 from datetime import datetime
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from holdfast.spark.fold import not_expired
@@ -23,6 +23,8 @@ SENT = (
     "payload_format",
     "user_properties",
 )
+# An expiry interval is sent in whole seconds, so the moment of a message that was put back is not quite the same.
+EXPIRY_MICROS = 2_000_000
 CLEAR = "clear"
 SET = "set"
 
@@ -42,7 +44,7 @@ def plan_restore(past: DataFrame, present: DataFrame, now: datetime, *, clear_ot
     both = was.join(have, F.col("was.topic") == F.col("have.topic"), "full_outer")
     same = F.lit(True)
     for name in SENT:
-        same = same & F.col(f"was.{name}").eqNullSafe(F.col(f"have.{name}"))
+        same = same & alike(name)
     action = F.when(F.col("was.topic").isNull(), F.lit(CLEAR)).when(same, F.lit("same")).otherwise(F.lit(SET))
     rows = both.select(
         action.alias("action"),
@@ -60,5 +62,15 @@ def plan_restore(past: DataFrame, present: DataFrame, now: datetime, *, clear_ot
     return Restore(changes, counts.get(SET, 0), counts.get(CLEAR, 0), counts.get("same", 0))
 
 
+def alike(name: str) -> Column:
+    was, have = F.col(f"was.{name}"), F.col(f"have.{name}")
+    if name != "expires_at":
+        return was.eqNullSafe(have)
+    apart = F.abs(F.unix_micros(was) - F.unix_micros(have))
+    return was.eqNullSafe(have) | F.coalesce(apart <= EXPIRY_MICROS, F.lit(False))
+
+
 def put_back(restore: Restore, options: dict[str, str]) -> None:
+    """A message comes back as it was: without a mark that tells batches apart, unless that is asked for."""
+    options = {"batchProperty": "false", **options}
     restore.rows.drop("action").repartition(4, "topic").write.format("mqtt").options(**options).mode("append").save()
