@@ -8,6 +8,7 @@ import asyncio
 import heapq
 import logging
 import secrets
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -67,7 +68,8 @@ class LoginAuthenticator(Authenticator):
         self.tasks: set[asyncio.Task[None]] = set()
         self.exchanges: dict[int, scram.Exchange] = {}
         self.seed = secrets.token_bytes(32)  # the made-up answers stay the same over a reload
-        self.expiring: list[tuple[int, str, int]] = []
+        # When, the ticket of the login, and who; weakly, so that nothing here keeps a closed connection.
+        self.expiring: list[tuple[int, int, weakref.ref[StreamPeer | SnPeer]]] = []
         self.ender: asyncio.TimerHandle | None = None
         self.configure(methods)
 
@@ -191,7 +193,7 @@ class LoginAuthenticator(Authenticator):
         if verdict.reason in (BAD_USERNAME_OR_PASSWORD, NOT_AUTHORIZED):
             self.note_failure(peer)
         elif verdict.expires_at_ms > 0 and connection.session is not None:
-            heapq.heappush(self.expiring, (verdict.expires_at_ms, connection.client_id, connection.connected_at_ms))
+            heapq.heappush(self.expiring, (verdict.expires_at_ms, ticket, weakref.ref(peer)))
             if self.ender is None:
                 self.ender = self.hub.loop.call_later(EXPIRY_CHECK_S, self.end_expired)
         self.hub.carry_out()
@@ -202,15 +204,18 @@ class LoginAuthenticator(Authenticator):
             log.warning("address banned after repeated failures to log in", extra={"address": peer.host})
 
     def end_expired(self) -> None:
-        """Disconnect whose token has run out. Only names are kept here, so nothing keeps a closed connection."""
+        """Disconnect whose token has run out."""
         broker = self.hub.broker
         now_ms = self.hub.now_ms()
         while self.expiring and self.expiring[0][0] <= now_ms:
-            _, client_id, connected_at_ms = heapq.heappop(self.expiring)
-            session = broker.sessions.get(client_id)
-            connection = session.connection if session is not None else None
-            if connection is not None and connection.connected_at_ms == connected_at_ms:
-                broker.kick(client_id, NOT_AUTHORIZED, "the login has expired", now_ms)
+            peer = heapq.heappop(self.expiring)[2]()
+            connection = peer.connection if peer is not None else None
+            if (
+                connection is not None
+                and connection.session is not None
+                and connection.session.connection is connection
+            ):
+                broker.kick(connection.client_id, NOT_AUTHORIZED, "the login has expired", now_ms)
         self.hub.carry_out()
         self.ender = self.hub.loop.call_later(EXPIRY_CHECK_S, self.end_expired) if self.expiring else None
 
