@@ -13,7 +13,7 @@ help:
 	@echo 'make run          broker on 127.0.0.1: MQTT 1883, WebSocket 8083, MQTT-SN 1884, dashboard 18083; data in ./data'
 	@echo 'make demo         broker, fleet, crash, Spark pipeline, audit and report in about a minute'
 	@echo 'make test         all tests, compiled and interpreted'
-	@echo 'make test-cluster the pipeline on a Spark cluster of two workers, and through Spark Connect'
+	@echo 'make test-cluster the pipeline on a Spark cluster of two workers and through Spark Connect, and the demo'
 	@echo 'make check        format, lint, types, import contract'
 	@echo 'make crash        kill the broker ROUNDS times (1000) under load and check that nothing acknowledged is lost'
 	@echo 'make bench        measure Holdfast beside the brokers that are installed'
@@ -46,7 +46,7 @@ test: ready
 	@scripts/test $(ARGS)
 
 test-cluster: ready
-	@CLUSTER=1 $(BIN)/python -m pytest -n0 -q tests/spark/test_cluster.py $(ARGS)
+	@CLUSTER=1 $(BIN)/python -m pytest -n0 -q tests/spark/test_cluster.py tests/integration/test_demo.py $(ARGS)
 
 check: dependencies
 	$(BIN)/ruff format --check .

@@ -7,7 +7,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 # One Spark session, one browser. The tests that start Spark as a process of its own can go to another worker.
-OWN_PROCESSES = ("tests/spark/test_exactly_once.py", "tests/spark/test_pipeline_cli.py", "tests/spark/test_demo.py")
+OWN_PROCESSES = ("tests/spark/test_exactly_once.py", "tests/spark/test_pipeline_cli.py")
 SHARED = ("tests/spark/", "tests/browser/")
 
 
