@@ -25,10 +25,14 @@ class Inbox(Callback):
     def published(self, msgid):
         self.done.append(msgid)
 
-    def wait_for(self, names, count):
-        deadline = time.monotonic() + 5
-        while len(names) < count and time.monotonic() < deadline:
-            time.sleep(0.02)
+    def of(self, topic):
+        return [message for message in self.messages if message[0] == topic]
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def main() -> None:
@@ -40,14 +44,14 @@ def main() -> None:
     sent = []
     for qos, payload in ((1, b"one"), (2, b"two")):
         sent.append(client.publish(topic_id, payload, qos=qos, retained=True))
-        inbox.wait_for(inbox.done, len(sent))
+        wait_for(lambda: len(inbox.done) == len(sent))
     short = client.subscribe("xy", 0)
-    inbox.wait_for(inbox.messages, 1)
+    wait_for(lambda: inbox.of("xy"))  # its own messages come back as well
     outcome = {
         "subscribed": [granted, topic_id],
         "short": list(short),
         "acknowledged": inbox.done == sent,
-        "messages": [message for message in inbox.messages if message[0] == "xy"],
+        "messages": inbox.of("xy"),
     }
     print("\n" + json.dumps(outcome), flush=True)
 
