@@ -6,9 +6,9 @@ xdist's own groups rest on an id that newer versions of pytest do not let it cha
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-# One Spark session, one browser. The tests that start Spark as a process of its own can go to another worker.
+# One Spark session, one browser, one list of parts. Tests that start Spark as a process of its own can go elsewhere.
 OWN_PROCESSES = ("tests/spark/test_exactly_once.py", "tests/spark/test_pipeline_cli.py")
-SHARED = ("tests/spark/", "tests/browser/")
+SHARED = ("tests/spark/", "tests/browser/", "tests/security/test_dependencies.py")
 
 
 def group_of(nodeid: str) -> str:

@@ -45,7 +45,6 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.xdist_group("sbom")
 @pytest.mark.timeout(400)
 def test_the_list_of_parts_is_cyclonedx_and_names_every_dependency(document: dict[str, Any]) -> None:
     """The script has checked it against the format's schema; this is what the schema does not ask for."""
@@ -53,20 +52,20 @@ def test_the_list_of_parts_is_cyclonedx_and_names_every_dependency(document: dic
     assert document["metadata"]["component"]["name"] == "holdfast"
     assert document["metadata"]["component"]["version"] == PROJECT["version"]
     parts = {plain(part["name"]): part for part in document["components"]}
-    wanted = {plain(line) for line in PROJECT["dependencies"]} | named("history", "spark", "ui")
+    wanted = {plain(line) for line in PROJECT["dependencies"]} | named("history", "spark", "connect", "ui")
     assert wanted <= set(parts), wanted - set(parts)
     assert {"cryptography", "cffi", "starlette", "numpy"} <= set(parts), "dependencies of dependencies"
     for part in parts.values():
         assert part["version"]
         assert part["purl"].startswith("pkg:pypi/")
-        assert part.get("licenses"), f"{part['name']} has no licence"
+    # The wheel of protobuf (BSD-3-Clause) does not say what its licence is.
+    assert {name for name, part in parts.items() if not part.get("licenses")} <= {"protobuf"}
 
 
-@pytest.mark.xdist_group("sbom")
 @pytest.mark.timeout(400)
 def test_the_list_of_parts_has_no_tools_of_the_checkout_in_it(document: dict[str, Any]) -> None:
     parts = {plain(part["name"]) for part in document["components"]}
-    shipped = {plain(line) for line in PROJECT["dependencies"]} | named("history", "spark", "ui")
+    shipped = {plain(line) for line in PROJECT["dependencies"]} | named("history", "spark", "connect", "ui")
     assert parts.isdisjoint(named("dev") - shipped)
     assert parts.isdisjoint({"pip-audit", "cyclonedx-bom", "pip", "setuptools"})
     known = parts | {"root-component"}
