@@ -191,8 +191,9 @@ class Story:
             rows = analyst.wait_for_rows(ledger.sent)
             with spark_work(analyst.spark, "undo", rows):
                 published = analyst.do(analyst.restore, before.at, site, self.broker.urls["tcp"])
-            for topic, payload in published.items():
-                ledger.note("5.0", topic, payload, True)
+            for topic, (payload, until) in published.items():
+                left_s = None if until is None else round(until.timestamp() - time.time())
+                ledger.note("5.0", topic, payload, True, left_s)
             say(f"{len(published)} messages are back")
 
     def _tables(self, analyst: Analyst) -> None:

@@ -91,7 +91,7 @@ class Analyst:
                 raise UsageError(f"expected {rows:,} rows of history within {HISTORY_S:g} s, see {self.history_path}")
             time.sleep(0.1)
 
-    def restore(self, at: datetime, topic_filter: str, broker: str) -> dict[str, bytes]:
+    def restore(self, at: datetime, topic_filter: str, broker: str) -> dict[str, tuple[bytes, datetime | None]]:
         """Put a past set back through the broker; what was published."""
         from holdfast.spark.jobs.past import retained_at
         from holdfast.spark.jobs.restore import plan_restore, put_back
@@ -101,7 +101,8 @@ class Analyst:
         past = retained_at(self.spark, history, None, at, topic_filter)
         present = retained_at(self.spark, history, None, None, topic_filter)
         plan = plan_restore(past.rows, present.rows, datetime.now(UTC))
-        published = _by_topic(plan.rows)
+        rows = plan.rows.select("topic", "payload", "expires_at").collect()
+        published = {row.topic: (bytes(row.payload), row.expires_at) for row in rows}
         put_back(plan, {"brokerUrl": broker})
         return published
 
