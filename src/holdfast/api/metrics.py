@@ -10,8 +10,7 @@ from prometheus_client.registry import Collector
 from holdfast.api.desk import Desk
 from holdfast.api.series import DELAY_BOUNDS, Series
 from holdfast.broker.message import OUTCOMES, REFUSED_SIZE
-
-PROTOCOLS = ("3.1", "3.1.1", "5.0", "SN1.2", "SN2.0", "api")
+from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES
 
 
 class BrokerCollector(Collector):
@@ -40,7 +39,7 @@ class BrokerCollector(Collector):
             queued_bytes += session.queued_bytes
             inflight += len(session.inflight)
         connections = GaugeMetricFamily("holdfast_connections", "Clients connected now.", labels=["protocol"])
-        for protocol in sorted(set(PROTOCOLS[:-1]) | set(by_protocol)):
+        for protocol in sorted(set(PROTOCOL_NAMES.values()) | set(by_protocol)):
             connections.add_metric([protocol], by_protocol[protocol])
         yield connections
         yield counter("holdfast_connections_opened", "Network connections opened.", counters.connections_opened)
@@ -141,7 +140,7 @@ class BrokerCollector(Collector):
 
 def by_protocol(name: str, text: str, values: list[int]) -> Metric:
     family = CounterMetricFamily(name, f"{text[:-1]}, by protocol version.", labels=["protocol"])
-    for version, protocol in ((3, "3.1"), (4, "3.1.1"), (5, "5.0"), (1, "SN1.2"), (2, "SN2.0")):
+    for version, protocol in PROTOCOL_NAMES.items():
         family.add_metric([protocol], values[version])
     return family
 

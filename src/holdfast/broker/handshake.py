@@ -15,7 +15,7 @@ from holdfast.broker.topics import check_topic
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.connection import AUTHENTICATING, CONNECTED
 from holdfast.protocol.mqtt.encode import encode_auth, encode_connack
-from holdfast.protocol.mqtt.packets import V5, V31, V311, Auth, ConnAck, Connect, Will
+from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES, V5, V31, V311, Auth, ConnAck, Connect, Will
 from holdfast.protocol.mqtt.properties import Properties
 from holdfast.protocol.mqtt.reasons import (
     BAD_AUTHENTICATION_METHOD,
@@ -38,8 +38,6 @@ from holdfast.protocol.mqtt.reasons import (
 
 if TYPE_CHECKING:
     from holdfast.broker.core import Broker
-
-PROTOCOL_NAMES = {V31: "3.1", V311: "3.1.1", V5: "5.0"}
 
 
 def on_connect(broker: "Broker", connection: Connection, packet: Connect) -> None:

@@ -40,12 +40,12 @@ from holdfast.broker.snapshot_records import (
 )
 from holdfast.broker.subscription import Subscription
 from holdfast.broker.topics import matches
-from holdfast.protocol.mqtt.packets import SN2, SN12, V5, V31, V311
+from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES, V311
 
 if TYPE_CHECKING:
     from holdfast.broker.core import Broker
 
-VERSIONS: Final = {"3.1": V31, "5.0": V5, "SN1.2": SN12, "SN2.0": SN2}
+VERSIONS: Final = {name: version for version, name in PROTOCOL_NAMES.items()}
 # How much may wait for the disk before publishers are read from more slowly.
 CROWDED_BYTES: Final = 64 * 1024 * 1024
 

@@ -8,7 +8,7 @@ from holdfast.broker.snapshot import NOT_SINCE, Snapshot
 from holdfast.broker.subscription import Subscription
 from holdfast.broker.timers import SESSION_EXPIRY, WILL, Timer
 from holdfast.broker.topics import SHARE, split_share
-from holdfast.protocol.mqtt.packets import SN2, SN12, V5, V31, Will
+from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES, Will
 from holdfast.protocol.mqtt.properties import Properties
 from holdfast.state.queued import QueuedValue
 from holdfast.state.sessions import StoredSession
@@ -19,7 +19,6 @@ from holdfast.storage.progress import Progress
 from holdfast.storage.recovery import silent
 
 SESSIONS_AT_ONCE = 1000
-PROTOCOLS = {V31: "3.1", V5: "5.0", SN12: "SN1.2", SN2: "SN2.0"}
 
 
 def restore_retained(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> int:
@@ -74,7 +73,7 @@ def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, M
     session = Session(record.client_id, record.owner, record.connected_at_ms)
     session.record_id = record.session_id
     session.expiry_s = record.expiry_interval_s
-    session.protocol = PROTOCOLS.get(record.version, "3.1.1")
+    session.protocol = PROTOCOL_NAMES.get(record.version, "3.1.1")
     session.unreleased.update(stored.unreleased)
     broker.sessions[session.client_id] = session
     for subscription in stored.subscriptions:

@@ -30,6 +30,7 @@ V5: Final = 5
 # What the broker calls the versions of MQTT-SN wherever it keeps a version's number: no MQTT has these.
 SN12: Final = 1
 SN2: Final = 2
+PROTOCOL_NAMES: Final = {V31: "3.1", V311: "3.1.1", V5: "5.0", SN12: "SN1.2", SN2: "SN2.0"}
 
 
 class Packet:
