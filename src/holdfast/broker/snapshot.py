@@ -54,7 +54,7 @@ class Snapshot:
         self.held: Message | None = None
         self.sent = 0
         self.done: set[bytes] = set()
-        self.missed: dict[bytes, int] = {}  # in the order they were missed, with the offset
+        self.missed: dict[bytes, None] = {}  # in the order they were missed
         self.copied: set[int] = set()
         self.running = False
         self.ended = False
@@ -283,7 +283,7 @@ def before_live(broker: "Broker", session: Session, message: Message) -> None:
     gone = stored is None or stored.expired(broker.now_ms)
     for snapshot in session.snapshots:
         if snapshot.missed and stored is not None and stored.offset == message.offset:
-            snapshot.missed.pop(field, 0)  # this makes up for it
+            snapshot.missed.pop(field, None)  # this makes up for it
         if snapshot.deleted:
             offset = snapshot.deleted.pop(field, None)
             if offset is not None and gone and (message.payload or not message.retain):
@@ -300,7 +300,7 @@ def before_live(broker: "Broker", session: Session, message: Message) -> None:
                 continue
             if connection is None or not send_copy(broker, snapshot, connection, stored):
                 put_in_line(broker, snapshot, stored, min(stored.qos, snapshot.subscription.qos))
-            snapshot.missed.pop(field, 0)
+            snapshot.missed.pop(field, None)
             snapshot.done.add(field)
 
 
@@ -319,6 +319,6 @@ def missed_live(broker: "Broker", session: Session, message: Message) -> None:
                 and matches(snapshot.subscription.levels, levels)
                 and not snapshot.cursor.passed(levels)
             ):
-                snapshot.missed[message.topic_field] = message.offset
+                snapshot.missed[message.topic_field] = None
                 if snapshot.record_id and broker.log is not None:
                     broker.log.on_missed(broker, session, snapshot.record_id, message.topic)

@@ -127,7 +127,7 @@ def restore_snapshot(broker: Broker, session: Session, stored: StoredSnapshot) -
     snapshot = Snapshot(session, subscription, cursor, stored.version, NOT_SINCE, True)
     snapshot.record_id = stored.snapshot_id
     snapshot.copied = stored.copied
-    snapshot.missed = {topic_field(topic): 0 for topic in stored.missed}
+    snapshot.missed = dict.fromkeys(topic_field(topic) for topic in stored.missed)
     snapshot.sent = len(stored.copied)
     session.snapshots.append(snapshot)
     broker.counters.snapshots_begun += 1
