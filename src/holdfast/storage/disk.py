@@ -12,7 +12,7 @@ from holdfast.journal.writer import Event
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.process import FollowerProcess, history_process, state_process
 from holdfast.storage.progress import Progress, StartProgress
-from holdfast.storage.recovery import Recovered, recover, silent
+from holdfast.storage.recovery import Recovered, recover
 from holdfast.storage.restore import restore_retained, restore_sessions, use_disk
 
 log = logging.getLogger("holdfast.storage")
@@ -78,7 +78,7 @@ class DiskStorage:
         log.info("recovered", extra=details)
         return recovered
 
-    def use_disk(self, recovered: Recovered, progress: Progress = silent) -> int:
+    def use_disk(self, recovered: Recovered, progress: Progress) -> int:
         """Leave the retained messages on disk, for the core to read them there."""
         index = use_disk(self.broker, recovered.store, self.broker.now_ms, progress)
         self.on_applied = index.view.on_applied

@@ -26,6 +26,10 @@ class Progress(Protocol):
     def __call__(self, what: str, count: int, total: int = 0) -> None: ...
 
 
+def silent(what: str, count: int, total: int = 0) -> None:
+    """No progress shown."""
+
+
 class StartProgress:
     """Call it as often as you like; `close` it when the broker serves."""
 

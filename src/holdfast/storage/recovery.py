@@ -15,7 +15,7 @@ from holdfast.journal.writer import Event, Journal, Options, Schedule
 from holdfast.state import check
 from holdfast.state.store import StateStore
 from holdfast.storage.folder import DataFolder
-from holdfast.storage.progress import Progress
+from holdfast.storage.progress import Progress, silent
 
 STRETCH = 20_000
 # What is replayed in one transaction. Every transaction writes each page it touches anew, so the more it holds the less
@@ -36,10 +36,6 @@ class Recovered:
     journal: Journal
     losses: list[str] = field(default_factory=list)
     replayed: int = 0
-
-
-def silent(what: str, count: int, total: int = 0) -> None:
-    """No progress shown."""
 
 
 def recover(

@@ -15,8 +15,7 @@ from holdfast.state.sessions import StoredSession
 from holdfast.state.snapshots import StoredSnapshot
 from holdfast.state.store import StateStore
 from holdfast.storage.disk_index import DiskIndex
-from holdfast.storage.progress import Progress
-from holdfast.storage.recovery import silent
+from holdfast.storage.progress import Progress, silent
 
 SESSIONS_AT_ONCE = 1000
 
