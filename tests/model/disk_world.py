@@ -18,6 +18,7 @@ from holdfast.broker.log import Log
 from holdfast.state.store import StateStore
 from holdfast.storage.disk import DiskStorage
 from holdfast.storage.disk_index import DiskIndex
+from holdfast.storage.progress import silent
 from holdfast.storage.restore import restore_retained, restore_sessions
 from model.steps import Plan
 from model.world import World, core_settings
@@ -99,7 +100,7 @@ class DiskOnlyWorld(DiskWorld):
         assert self.broker.log is not None
         # Of what recovery hands over, only the store matters here; there is no journal and no loop.
         storage = DiskStorage(self.folder, self.broker, self.broker.log, cast("AbstractEventLoop", None))
-        storage.use_disk(cast("Recovered", SimpleNamespace(store=self.store)))
+        storage.use_disk(cast("Recovered", SimpleNamespace(store=self.store)), silent)
 
     def holds(self, topic: str) -> bool:
         """On disk an expired message lies until it is purged; it is gone when it is no longer waited for."""
