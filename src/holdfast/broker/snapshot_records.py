@@ -22,12 +22,12 @@ from holdfast.broker.records import (
     VERSION,
     encode_message,
 )
+from holdfast.broker.session_records import SUBSCRIPTION_ID
 
 ONE_SNAPSHOT: Final = struct.Struct("<BBQQQ")
 ONE_SNAPSHOT_SIZE: Final = 26
 COPY_HEAD: Final = struct.Struct("<BBQQQQBB")
 COPY_SIZE: Final = 36
-SUBSCRIPTION_ID: Final = struct.Struct("<I")
 
 
 def encode_snapshot(offset: int, session_id: int, version: int, topic_filter: bytes) -> bytes:
