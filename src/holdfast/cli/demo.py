@@ -25,7 +25,6 @@ from holdfast.errors import HoldfastError, UsageError
 INTERRUPTED: Final = 130
 DIFFERENT: Final = 1
 CLEARED_SITE: Final = 2
-FOLLOWING: Final = 5  # tables that read all of history
 PAUSE_S: Final = 0.1  # between a moment that is asked for later and the next publish
 
 
@@ -197,10 +196,12 @@ class Story:
             say(f"{len(published)} messages are back")
 
     def _tables(self, analyst: Analyst) -> None:
+        from holdfast.spark.keeper import FOLLOWING
+
         ledger = self.fleet.ledger
         with self._chapter("tables: pipeline run --once") as say:
             rows = analyst.wait_for_rows(ledger.sent)
-            with shown("tables", FOLLOWING * rows) as meter:
+            with shown("tables", len(FOLLOWING) * rows) as meter:
                 number = analyst.do(analyst.run, lambda done: meter.set(done * rows))
             outcomes, protocols = analyst.do(analyst.counted)
             say(f"{rows:,} rows of history, folded into {number} tables")
