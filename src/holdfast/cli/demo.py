@@ -20,7 +20,8 @@ from holdfast.cli.demo_broker import DemoBroker
 from holdfast.cli.demo_fleet import CONFIG, HEARTBEAT_S, Fleet
 from holdfast.cli.demo_spark import Agreement, Analyst, check_spark, compare
 from holdfast.cli.pipeline_progress import shown, spark_work
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.cli.pipeline_setup import spark_in_one_sentence
+from holdfast.errors import UsageError
 
 INTERRUPTED: Final = 130
 DIFFERENT: Final = 1
@@ -103,19 +104,10 @@ def _interrupt(_number: int, _frame: object) -> NoReturn:
 def _one_sentence(verbose: bool) -> Iterator[None]:
     """What goes wrong is said in one sentence, as by the commands that are shown here."""
     try:
-        yield
-    except HoldfastError:
-        raise
+        with spark_in_one_sentence(verbose):
+            yield
     except OSError as error:
         raise UsageError(f"the demo cannot go on: {error or type(error).__name__}") from None
-    except Exception as error:
-        from pyspark.errors import PySparkException
-
-        from holdfast.spark.session import reason
-
-        if verbose or not isinstance(error, PySparkException):
-            raise
-        raise UsageError(f"{reason(error)} (run again with -v to see all that Spark has to say)") from None
 
 
 class Story:

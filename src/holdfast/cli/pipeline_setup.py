@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import Config
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,21 +81,29 @@ def open_history(where: Places) -> "HistoryTable":
 @contextmanager
 def session(master: str, memory: str, verbose: bool) -> Iterator["SparkSession"]:
     """A Spark session for the length of a command. What goes wrong inside is said in one sentence."""
-    from holdfast.spark.session import reason, start_session
+    from holdfast.spark.session import start_session
 
     spark = start_session(master, memory=memory, verbose=verbose)
     try:
-        yield spark
-    except HoldfastError:
-        raise
+        with spark_in_one_sentence(verbose):
+            yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def spark_in_one_sentence(verbose: bool) -> Iterator[None]:
+    """What Spark fails with, as the sentence a person needs of it; all of it when that was asked for."""
+    try:
+        yield
     except Exception as error:
         from pyspark.errors import PySparkException
+
+        from holdfast.spark.session import reason
 
         if verbose or not isinstance(error, PySparkException):
             raise
         raise UsageError(f"{reason(error)} (run again with -v to see all that Spark has to say)") from None
-    finally:
-        spark.stop()
 
 
 def parse_at(text: str | None) -> int | datetime | None:
