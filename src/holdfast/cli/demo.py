@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from holdfast.cli.demo_broker import DemoBroker
 from holdfast.cli.demo_fleet import CONFIG, HEARTBEAT_S, Fleet
 from holdfast.cli.demo_spark import Agreement, Analyst, check_spark, compare
+from holdfast.cli.pipeline_display import print_differences
 from holdfast.cli.pipeline_progress import shown, spark_work
 from holdfast.cli.pipeline_setup import spark_in_one_sentence
 from holdfast.errors import UsageError
@@ -222,8 +222,7 @@ class Story:
             table = compare(expected, analyst.do(analyst.retained, None), near)
             sent = compare(expected, asyncio.run(self.fleet.subscribe_anew()), near)
             say(f"{found.topics} topics, {found.wrong} differences")
-        if rows:
-            self._differences(rows)
+        print_differences(rows[:20], len(rows))
         self._check(
             found.wrong == 0 and found.topics > 0,
             f"broker and Spark hold the same {found.topics} retained messages: topic, payload, QoS, properties, expiry "
@@ -307,12 +306,6 @@ class Story:
 
     def _check(self, good: bool, text: str) -> None:
         self.checks.append((good, text))
-
-    def _differences(self, rows: list[dict[str, Any]]) -> None:
-        table = Table("topic", "what", "history says", "broker says", box=None, pad_edge=False)
-        for row in rows[:20]:
-            table.add_row(*(str(row[name] or "-") for name in ("topic", "problem", "expected", "got")))
-        self.console.print(table, markup=False)
 
 
 class Moment:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table as RichTable
 
 from holdfast.cli.options import Config
+from holdfast.cli.pipeline_display import print_differences, print_retained, print_stats, print_step, safe
 from holdfast.cli.pipeline_progress import shown, spark_work
 from holdfast.cli.pipeline_setup import (
     DEFAULT_MASTER,
@@ -114,7 +113,7 @@ def run(
                     def note(step: "Step") -> None:
                         moved.append(step.rows)
                         meter.set(sum(moved))
-                        _say(step)
+                        print_step(step)
 
                     runner = Runner(keeper, max_offsets=max_offsets, report=note)
                     _stop_on_signals(runner)
@@ -123,7 +122,7 @@ def run(
             else:
                 print(f"keeping tables in {where.tables} from {keeper.history.location}; Ctrl-C stops", flush=True)
                 runner = Runner(
-                    keeper, max_offsets=max_offsets, trigger_s=trigger, statistics_s=statistics, report=_say
+                    keeper, max_offsets=max_offsets, trigger_s=trigger, statistics_s=statistics, report=print_step
                 )
                 _stop_on_signals(runner)
                 runner.forever()
@@ -141,13 +140,6 @@ def _stop_on_signals(runner: Any) -> None:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-
-
-def _say(step: "Step") -> None:
-    rate = step.rows / step.seconds if step.seconds else 0
-    print(
-        f"{step.table}: {step.rows:,} rows in {step.seconds:.1f} s ({rate:,.0f}/s), {step.behind:,} behind", flush=True
-    )
 
 
 @app.command()
@@ -196,40 +188,7 @@ def retained(
                 return
             found = [row.asDict(recursive=True) for row in rows.limit(limit + 1).collect()]
             total = len(found) if len(found) <= limit else rows.count()
-    _print_retained(found[:limit], total, as_json)
-
-
-def _print_retained(rows: list[dict[str, Any]], total: int, as_json: bool) -> None:
-    from holdfast.spark.jobs.output import plain
-
-    if as_json:
-        for row in rows:
-            print(json.dumps(plain(row), ensure_ascii=False))
-        return
-    table = RichTable("topic", "payload", "qos", "set at (UTC)", "expires", "by", box=None, pad_edge=False)
-    for row in rows:
-        shown_row = plain(row)
-        table.add_row(
-            _safe(row["topic"]),
-            _safe(_brief(shown_row["payload"])),
-            str(row["qos"]),
-            (shown_row["timestamp"] or "")[:19].replace("T", " "),
-            (shown_row["expires_at"] or "")[:19].replace("T", " "),
-            _safe(row["client_id"] or ""),
-        )
-    Console().print(table)
-    more = f"; {total - len(rows):,} more with --limit or --out" if total > len(rows) else ""
-    print(f"{total:,} retained messages{more}")
-
-
-def _brief(text: str, width: int = 60) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _safe(text: str) -> str:
-    """Topics and payloads are data: no markup, no control characters of the terminal."""
-    clean = "".join(character if character.isprintable() else "·" for character in text)
-    return clean.replace("[", "\\[")
+    print_retained(found[:limit], total, as_json)
 
 
 def _link(url: str, user: str | None, password: str | None) -> "LinkOptions":
@@ -297,24 +256,12 @@ def audit(
         report = {"version": result.version, "topics": result.topics, "differences": count, "older": result.older}
         print(json.dumps({**report, "rows": rows}, ensure_ascii=False))
     else:
-        _print_differences(rows, count)
+        print_differences(rows, count)
         note = f", {result.older:,} older than history" if result.older else ""
         verdict = "all the same" if count == 0 else f"{count:,} differences"
         print(f"{result.topics:,} topics as of offset {result.version:,}: history and {other}: {verdict}{note}")
     if count:
         raise typer.Exit(1)
-
-
-def _print_differences(rows: list[dict[str, Any]], count: int) -> None:
-    if not rows:
-        return
-    table = RichTable("topic", "what", "history says", "found", box=None, pad_edge=False)
-    for row in rows:
-        cells = (row["topic"], row["problem"], _brief(row["expected"] or "-"), _brief(row["got"] or "-"))
-        table.add_row(*(_safe(cell) for cell in cells))
-    Console().print(table)
-    if count > len(rows):
-        print(f"… and {count - len(rows):,} more")
 
 
 @app.command()
@@ -365,7 +312,7 @@ def restore(
     what = f"{plan.sets:,} messages and {plan.clears:,} clears, {plan.same:,} topics are as they were"
     if dry_run:
         for row in sample:
-            print(f"{row['action']:5} {_safe(row['topic'])}")
+            print(f"{row['action']:5} {safe(row['topic'])}")
         print(f"would publish {what}")
     else:
         print(f"published {what}")
@@ -465,27 +412,7 @@ def stats(
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
         return
-    _print_stats(found)
-
-
-def _print_stats(found: dict[str, Any]) -> None:
-    table = RichTable(box=None, show_header=False, pad_edge=False)
-    for name in ("messages", "bytes", "topics", "publishers", "retained", "retained_bytes"):
-        table.add_row(name.replace("_", " "), f"{found[name]:,}")
-    table.add_row("from", found["first"] or "-")
-    table.add_row("to", found["last"] or "-")
-    for outcome, number in found["outcomes"].items():
-        table.add_row(f"outcome {outcome}", f"{number:,}")
-    Console().print(table)
-    what = found.get("what_if")
-    if what:
-        limits = ", ".join(f"{name}={value}" for name, value in what["limits"].items())
-        print(f"\nwith {limits}:")
-        print(f"  {what['retained']:,} topics would be retained ({what['bytes']:,} bytes), {what['peak']:,} at most")
-        for reason, number in sorted(what["refused"].items()):
-            print(f"  {number:,} publishes would be {reason.replace('_', ' by ')}")
-        for topic, number in what["topics"][:20]:
-            print(f"  {number:>8,} refused on {_safe(topic)}")
+    print_stats(found)
 
 
 if __name__ == "__main__":
