@@ -11,17 +11,15 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from holdfast.cli.retained_display import (
-    client_of,
     notes,
     out,
+    print_ghosts,
+    print_history,
     print_messages,
     progress,
-    shown_text,
     size_text,
-    time_text,
 )
 from holdfast.cli.retained_options import (
     DEFAULT_URL,
@@ -224,20 +222,7 @@ def history(
         for row in rows:
             print(json.dumps(row, ensure_ascii=False))
     else:
-        table = Table("offset", "time", "outcome", "qos", "publisher", "size", "payload", box=None, pad_edge=False)
-        for row in rows:
-            who = row["publisher"]["client_id"]
-            cells = [
-                row["version"],
-                time_text(row["stored_at"]),
-                row["outcome"],
-                row["qos"],
-                who,
-                row["size"],
-                shown_text(row),
-            ]
-            table.add_row(*(escape(str(cell)) for cell in cells))
-        out.print(table)
+        print_history(rows)
     finish(source, 0 if rows else NOTHING_FOUND)
 
 
@@ -422,26 +407,7 @@ def ghosts(
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
         return
-    stale, commands = found["stale"], found["commands"]
-    table = Table("why", "topic", "since", "publisher", box=None, pad_edge=False)
-    for message in stale["messages"]:
-        table.add_row("not written", escape(message["topic"]), time_text(message["stored_at"]), client_of(message))
-    for message in found["discovery"]:
-        table.add_row("no state", escape(message["topic"]), time_text(message["stored_at"]), client_of(message))
-    for message in commands["messages"]:
-        table.add_row("command", escape(message["topic"]), time_text(message["stored_at"]), client_of(message))
-    for publisher in found["publishers"]:
-        topics = f"{publisher['count']} topics, such as {publisher['sample']}"
-        table.add_row(
-            "publisher gone", escape(topics), time_text(publisher["last_write"]), escape(publisher["client_id"])
-        )
-    if table.row_count:
-        out.print(table)
-    out.print(
-        f"{stale['count']} of {found['count']} not written for {days:g} days ({size_text(stale['bytes'])}), "
-        f"{len(found['publishers'])} publishers gone, {len(found['discovery'])} discoveries without state, "
-        f"{commands['count']} commands"
-    )
+    print_ghosts(found, days)
 
 
 def finish(source: Source, code: int) -> NoReturn:

@@ -38,6 +38,46 @@ def print_messages(found: list[dict[str, Any]], as_json: bool) -> None:
     notes.print(f"{len(found)} messages")
 
 
+def print_history(rows: list[dict[str, Any]]) -> None:
+    table = Table("offset", "time", "outcome", "qos", "publisher", "size", "payload", box=None, pad_edge=False)
+    for row in rows:
+        who = row["publisher"]["client_id"]
+        cells = [
+            row["version"],
+            time_text(row["stored_at"]),
+            row["outcome"],
+            row["qos"],
+            who,
+            row["size"],
+            shown_text(row),
+        ]
+        table.add_row(*(escape(str(cell)) for cell in cells))
+    out.print(table)
+
+
+def print_ghosts(found: dict[str, Any], days: float) -> None:
+    stale, commands = found["stale"], found["commands"]
+    table = Table("why", "topic", "since", "publisher", box=None, pad_edge=False)
+    for message in stale["messages"]:
+        table.add_row("not written", escape(message["topic"]), time_text(message["stored_at"]), client_of(message))
+    for message in found["discovery"]:
+        table.add_row("no state", escape(message["topic"]), time_text(message["stored_at"]), client_of(message))
+    for message in commands["messages"]:
+        table.add_row("command", escape(message["topic"]), time_text(message["stored_at"]), client_of(message))
+    for publisher in found["publishers"]:
+        topics = f"{publisher['count']} topics, such as {publisher['sample']}"
+        table.add_row(
+            "publisher gone", escape(topics), time_text(publisher["last_write"]), escape(publisher["client_id"])
+        )
+    if table.row_count:
+        out.print(table)
+    out.print(
+        f"{stale['count']} of {found['count']} not written for {days:g} days ({size_text(stale['bytes'])}), "
+        f"{len(found['publishers'])} publishers gone, {len(found['discovery'])} discoveries without state, "
+        f"{commands['count']} commands"
+    )
+
+
 def time_text(iso: str | None) -> str:
     """Local time to the second."""
     if iso is None:
