@@ -7,7 +7,6 @@ Each broker is started afresh for each round and held to one core; the generator
 import argparse
 import json
 import os
-import platform
 import signal
 import sys
 import time
@@ -18,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 import disk
+import machine
 import retained_scale
 import scale
 import sn
@@ -160,12 +160,7 @@ def write(path: Path, outcomes: dict[str, Outcome], peers: list[Peer]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figures = {
         "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {
-            "cores": os.cpu_count(),
-            "load": os.getloadavg(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-        },
+        "machine": machine.describe(),
         "brokers": {peer.name: peer.version() for peer in peers},
         "scenarios": {
             name: {"rounds": outcome.rounds, "problems": outcome.problems} for name, outcome in outcomes.items()

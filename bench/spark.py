@@ -14,7 +14,6 @@ Examples:
 import argparse
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+import machine
 import spark_lag
 import spark_work
 from spark_history import grow, topics_for
@@ -244,12 +244,7 @@ def write(path: Path, bench: Bench) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figures = {
         "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {
-            "cores": os.cpu_count(),
-            "load": os.getloadavg(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-        },
+        "machine": machine.describe(),
         "figures": bench.figures,
     }
     path.write_text(json.dumps(figures, indent=2) + "\n")
