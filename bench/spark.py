@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,7 +206,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=millions, default=millions("1,5,20,50"), help="millions of rows, such as 1,5,20")
     parser.add_argument("--only", type=parts, default=list(PARTS), help=f"comma-separated, of: {', '.join(PARTS)}")
-    parser.add_argument("--folder", default="/tmp/spark-bench", help="where tables are made; 50 M rows take 3 GB")
+    folder = Path(tempfile.gettempdir()) / "spark-bench"
+    parser.add_argument("--folder", default=folder, help="where tables are made; 50 M rows take 3 GB")
     parser.add_argument("--keep", action="store_true", help="leave the tables for the next time")
     parser.add_argument("--json", default="build/bench-spark.json", help="where the figures go")
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
