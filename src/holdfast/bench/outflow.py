@@ -6,6 +6,7 @@ moment inside: waiting for the window or for the socket counts as latency, a gen
 """
 
 import contextlib
+from abc import ABC, abstractmethod
 
 from holdfast.bench.codec import PublishFrame
 from holdfast.bench.link import Link
@@ -14,7 +15,7 @@ BLOCK_BYTES = 1 << 18  # large enough to make a system call cheap, small enough 
 NO_LIMIT = 1 << 62
 
 
-class Outflow:
+class Outflow(ABC):
     def __init__(self, link: Link, frame: PublishFrame, inflight: int, limit: int) -> None:
         self.link = link
         self.frame = frame
@@ -50,8 +51,8 @@ class Outflow:
         if not self.blocked:
             self.send_frames(now_ns)
 
-    def send_frames(self, now_ns: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def send_frames(self, now_ns: int) -> None: ...
 
     def allowance(self) -> int:
         """Bytes that the window and the limit let out now."""
