@@ -1,12 +1,14 @@
 """Fixtures for every room of the suite; each is defined beside what it starts."""
 
 from broker_process import broker, connect, holdfast_only, open_client, start_broker, unique
+from chromium import browser
 from schedule import pytest_xdist_make_scheduler
 from stage import stage, stage_builder, staged
 from v5_client import connect5, open5
 
 __all__ = [
     "broker",
+    "browser",
     "connect",
     "connect5",
     "holdfast_only",

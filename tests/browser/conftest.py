@@ -1,29 +1,18 @@
-"""A real browser, headless, in front of a broker that holds 100 000 topics."""
+"""A browser in front of a broker that holds 100 000 topics."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from broker_process import MOSQUITTO, BrokerProcess, start_holdfast, under_test
 from browser_visit import Visit
 from http_api import LISTEN, Api
 
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 MANY = 100_000
 
 
@@ -54,18 +43,6 @@ def fill(api: Api) -> None:
     api.set("homeassistant/sensor/attic/config", '{"name": "Attic", "state_topic": "attic/state"}')
     api.set("site/harbour/gate", "open", expiry_s=1800)
     api.history("lamp/kitchen/state", 5)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Closed with the module: while it is open, Playwright keeps an event loop in this thread that others trip over."""
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("chromium is not installed")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=FLAGS)
-        yield running
-        running.close()
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """The report in a real browser without a network: charts are drawn, in light and dark, on a desk and on a phone."""
 
-import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from browser_visit import Visit
 from holdfast.spark.jobs.findings import GOOD, LOOK, findings
@@ -14,7 +12,6 @@ from holdfast.spark.jobs.page import build_page
 from holdfast.spark.jobs.report import AGES, AHEAD, CHANGES, ReportData
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 LONG = "site/4/line/2/" + "camera/" * 20 + "frame"
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -42,17 +39,6 @@ def sample() -> ReportData:
             row = {"kind": kind, "topic": f"{LONG}/{number}", "messages": 1, "bytes": 20, "detail": EVIL}
             data.hygiene.append({**row, "since": NOW})
     return data
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("chromium is not installed")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=FLAGS)
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
