@@ -2,6 +2,7 @@
 
 from broker_process import broker, connect, holdfast_only, open_client, start_broker, unique
 from chromium import browser
+from login_service import service
 from schedule import pytest_xdist_make_scheduler
 from stage import stage, stage_builder, staged
 from v5_client import connect5, open5
@@ -15,6 +16,7 @@ __all__ = [
     "open5",
     "open_client",
     "pytest_xdist_make_scheduler",
+    "service",
     "stage",
     "stage_builder",
     "staged",

@@ -6,10 +6,8 @@ import signal
 import socket
 import ssl
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import wire
 from broker_process import BrokerProcess
 from certificates import EXTENSIONS, Authority
 from holdfast.identity.passwords import hash_pbkdf2
+from login_service import Service
 from password_file import write_password_file
 from v5_client import KEEP
 from wire import ConnAck, WireClient
@@ -84,50 +83,14 @@ def test_a_new_connection_with_a_new_token_outlives_the_old_one(by_token: Broker
         client.ping()
 
 
-class Service:
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self.answer: dict[str, Any] | None = {"result": "allow"}
-        service = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                service.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                body = b"oops" if service.answer is None else json.dumps(service.answer).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
-        self.thread.start()
-
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    running = Service()
-    yield running
-    running.stop()
-
-
 def test_a_service_decides_and_failing_it_nobody_gets_in(start_broker: Start, service: Service) -> None:
-    url = f"http://127.0.0.1:{service.server.server_port}/login"
-    broker = start_broker(callback__url=url, callback__cache=0, callback__timeout=1, history__enable=False)
+    broker = start_broker(callback__url=service.url, callback__cache=0, callback__timeout=1, history__enable=False)
     assert attempt(broker, username="ann", password=b"x")[1] == 0
     assert service.asked[0]["username"] == "ann"
     assert service.asked[0]["address"].startswith("127.0.0.1:")
-    service.answer = {"result": "deny"}
+    service.body = b'{"result": "deny"}'
     assert attempt(broker, username="ann", password=b"x")[1] == 0x86
-    service.answer = None
+    service.body = b"oops"
     assert attempt(broker, username="ann", password=b"x")[1] == 0x88
     service.stop()
     started = time.monotonic()
@@ -136,7 +99,7 @@ def test_a_service_decides_and_failing_it_nobody_gets_in(start_broker: Start, se
     assert attempt(broker)[1] == 0x87
 
 
-def test_a_service_that_hangs_holds_up_no_one_who_is_in(start_broker: Start, service: Service, tmp_path: Path) -> None:
+def test_a_service_that_hangs_holds_up_no_one_who_is_in(start_broker: Start, tmp_path: Path) -> None:
     users = write_password_file(tmp_path / "users", {"ann": "ann's"})
     silent = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{silent.getsockname()[1]}/"

@@ -1,11 +1,7 @@
 """The login service, asked over real HTTP on loopback."""
 
-import contextlib
-import json
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,60 +9,7 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.identity.callback import Callback
-
-
-class Service:
-    """Answers with `status` and `body`, after `delay_s`; keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.status = 200
-        self.body: bytes = b'{"result": "allow"}'
-        self.headers: dict[str, str] = {}
-        self.delay_s = 0.0
-        self.asked: list[dict[str, Any]] = []
-        self.authorization: list[str | None] = []
-        service = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                length = int(self.headers["Content-Length"])
-                service.asked.append(json.loads(self.rfile.read(length)))
-                service.authorization.append(self.headers["Authorization"])
-                time.sleep(service.delay_s)
-                self.send_response(service.status)
-                for name, value in service.headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(service.body)))
-                self.end_headers()
-                self.wfile.write(service.body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-            def handle(self) -> None:
-                with contextlib.suppress(ConnectionError):  # the broker has lost patience
-                    super().handle()
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
-        self.thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}/login"
-
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    running = Service()
-    yield running
-    running.stop()
-
+from login_service import Service
 
 Ask = Callable[..., Any]
 
