@@ -42,10 +42,10 @@ class Walks:
         self.walks: dict[str, Walk] = {}
 
     async def first(
-        self, topic_filter: str, query: Query, caller: Caller, limit: int, most_bytes: int = 0, hidden: bool = False
+        self, topic_filter: str, query: Query, caller: Caller, limit: int, most_bytes: int = 0
     ) -> tuple[list[Message], str | None]:
         """The first page, and the token of the next."""
-        cursor = cursor_of(self.desk, topic_filter, hidden)
+        cursor = cursor_of(self.desk, topic_filter, query)
         self.sweep()
         walk = Walk(cursor, query, caller)
         name = secrets.token_urlsafe(12)
@@ -97,22 +97,20 @@ class Walks:
             self.index.release(self.walks.pop(name).cursor)
 
 
-def cursor_of(desk: Desk, topic_filter: str, hidden: bool) -> TopicCursor:
-    """`hidden`: topics that begin with `$` too, which no wildcard reaches; only `#` can be meant that way."""
+def cursor_of(desk: Desk, topic_filter: str, query: Query) -> TopicCursor:
+    """No wildcard reaches topics that begin with `$`: hidden ones are asked for beside `#`, and only there."""
     check_filter(topic_filter)
-    if not hidden:
+    if not query.hidden:
         return desk.broker.retained.index.cursor(topic_filter.encode(), desk.broker.offset)
     if topic_filter != "#":
         raise Problem(400, f"hidden topics go with the filter '#' only, got {topic_filter!r}")
     return desk.broker.retained.index.everything()
 
 
-async def every(
-    desk: Desk, topic_filter: str, query: Query, caller: Caller, most: int = 0, hidden: bool = False
-) -> list[Message]:
+async def every(desk: Desk, topic_filter: str, query: Query, caller: Caller, most: int = 0) -> list[Message]:
     """All that match, or the first `most`, gathered in portions between which the event loop goes on."""
     index = desk.broker.retained.index
-    cursor = cursor_of(desk, topic_filter, hidden)
+    cursor = cursor_of(desk, topic_filter, query)
     found: list[Message] = []
     try:
         while not cursor.ended and (most == 0 or len(found) < most):

@@ -37,11 +37,9 @@ class Removal:
         self.kept: OrderedDict[str, list[Message]] = OrderedDict()
         self.kept_bytes = 0
 
-    async def rehearse(
-        self, topic_filter: str, query: Query, caller: Caller, asked: str, hidden: bool = False
-    ) -> dict[str, object]:
+    async def rehearse(self, topic_filter: str, query: Query, caller: Caller, asked: str) -> dict[str, object]:
         """What a delete would take away."""
-        found = await self.find(topic_filter, query, caller, hidden)
+        found = await self.find(topic_filter, query, caller)
         expires = int(time.time()) + TOKEN_S
         return {
             "dry_run": True,
@@ -52,12 +50,12 @@ class Removal:
         }
 
     async def carry_out(
-        self, topic_filter: str, query: Query, caller: Caller, asked: str, token: str, hidden: bool = False
+        self, topic_filter: str, query: Query, caller: Caller, asked: str, token: str
     ) -> dict[str, object]:
         expires, _, signature = token.partition(".")
         if not expires.isascii() or not expires.isdigit() or int(expires) < time.time():
             raise Problem(409, "the token is too old or none of ours, expected one from a dry run just made")
-        found = await self.find(topic_filter, query, caller, hidden)
+        found = await self.find(topic_filter, query, caller)
         if not hmac.compare_digest(self.sign(asked, len(found), int(expires)), signature):
             raise Problem(
                 409,
@@ -66,8 +64,8 @@ class Removal:
             )
         return await self.remove(found, caller)
 
-    async def find(self, topic_filter: str, query: Query, caller: Caller, hidden: bool = False) -> list[Message]:
-        found = await every(self.desk, topic_filter, query, caller, hidden=hidden)
+    async def find(self, topic_filter: str, query: Query, caller: Caller) -> list[Message]:
+        found = await every(self.desk, topic_filter, query, caller)
         return [message for message in found if caller.may_write(message.topic, True)]
 
     async def remove(self, found: list[Message], caller: Caller) -> dict[str, object]:

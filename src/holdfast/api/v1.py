@@ -82,6 +82,7 @@ class Criteria(BaseModel):
             wanted.stored_before_ms = now_ms - int(self.older_than * 1000)
         if self.newer_than >= 0:
             wanted.stored_after_ms = now_ms - int(self.newer_than * 1000)
+        wanted.hidden = self.hidden
         return wanted
 
     def asked(self) -> str:
@@ -131,7 +132,7 @@ async def list_retained(parts: In, caller: By, asked: Annotated[Listed, Query()]
         found, following = await parts.walks.next(asked.cursor, caller, asked.limit, most_bytes)
     else:
         query = asked.query(parts.desk.now_ms())
-        found, following = await parts.walks.first(asked.filter, query, caller, asked.limit, most_bytes, asked.hidden)
+        found, following = await parts.walks.first(asked.filter, query, caller, asked.limit, most_bytes)
     version = parts.desk.broker.retained.version
     return JSONResponse({"messages": [shape(one) for one in found], "next": following, "version": version})
 
@@ -142,10 +143,8 @@ async def delete_retained(parts: In, caller: By, asked: Annotated[Removed, Query
     conditions = Criteria(**asked.model_dump(exclude={"dry_run", "token"})).asked() + caller.name
     query = asked.query(parts.desk.now_ms())
     if asked.dry_run:
-        return JSONResponse(await parts.removal.rehearse(asked.filter, query, caller, conditions, asked.hidden))
-    return JSONResponse(
-        await parts.removal.carry_out(asked.filter, query, caller, conditions, asked.token, asked.hidden)
-    )
+        return JSONResponse(await parts.removal.rehearse(asked.filter, query, caller, conditions))
+    return JSONResponse(await parts.removal.carry_out(asked.filter, query, caller, conditions, asked.token))
 
 
 @router.get("/retained/message", tags=["retained"], summary="One retained message", response_model=HistoryRow | Whole)

@@ -31,6 +31,7 @@ class Query:
         self.max_size: int = ANY
         self.stored_before_ms: int = ANY
         self.stored_after_ms: int = ANY
+        self.hidden = False  # topics that begin with `$` too, with the filter `#`: how to walk, not what to want
 
     def wants(self, message: Message, now_ms: int) -> bool:
         if message.expires_at_ms != NEVER and message.expires_at_ms <= now_ms:

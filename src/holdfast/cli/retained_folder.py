@@ -74,11 +74,10 @@ class FolderSource(Source):
     def matching(self, topic_filter: str, conditions: dict[str, Any]) -> list[Message]:
         query = query_of(conditions, self.now_ms)
         levels = topic_filter.encode().split(b"/")
-        hidden = bool(conditions.get("hidden"))
         found = [
             message
             for topic, message in self.messages().items()
-            if (hidden or matches(levels, topic.split(b"/"))) and query.wants(message, self.now_ms)
+            if (query.hidden or matches(levels, topic.split(b"/"))) and query.wants(message, self.now_ms)
         ]
         return sorted(found, key=lambda message: message.topic)
 
@@ -266,6 +265,7 @@ def query_of(conditions: dict[str, Any], now_ms: int) -> Query:
         query.stored_before_ms = now_ms - int(older_than * 1000)
     if newer_than is not None:
         query.stored_after_ms = now_ms - int(newer_than * 1000)
+    query.hidden = bool(conditions.get("hidden"))
     return query
 
 
