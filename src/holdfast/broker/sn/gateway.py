@@ -86,7 +86,7 @@ class Gateway:
     def route(self, data: bytes, key: object, address: object, host: str, envelope: Envelope | None) -> None:
         head = head_size(data)
         if head == 0:
-            self.broker.counters.datagrams_dropped += 1
+            self.drop()
             return
         kind = data[head]
         if kind >= FORWARDER_2:
@@ -115,6 +115,10 @@ class Gateway:
         except ProtocolError as error:
             link.fail(error)
 
+    def drop(self) -> None:
+        """Leave the datagram at hand without effect or without an answer, and count it."""
+        self.broker.counters.datagrams_dropped += 1
+
     # Encapsulations.
 
     def unwrap(
@@ -128,7 +132,7 @@ class Gateway:
                 self.route(data[size:], (address, 1, wrapper.info), address, host, wrapper)
             return
         if size != len(data):
-            self.broker.counters.datagrams_dropped += 1
+            self.drop()
             return
         if kind == FORWARDER_2:
             start = head + 2
@@ -147,17 +151,17 @@ class Gateway:
     ) -> None:
         """A Connection Encapsulation: the client says who it is, so that its address may have changed."""
         if at + 2 > len(data):
-            self.broker.counters.datagrams_dropped += 1
+            self.drop()
             return
         start = at + 2 + (data[at] << 8 | data[at + 1])
         if start + 2 > len(data):
-            self.broker.counters.datagrams_dropped += 1
+            self.drop()
             return
         inner = data[start:]
         try:
             client_id = decode_text(data[at + 2 : start])
         except ProtocolError:
-            self.broker.counters.datagrams_dropped += 1
+            self.drop()
             return
         session = self.broker.sessions.get(client_id)
         connection = session.connection if session is not None else None
@@ -195,7 +199,7 @@ class Gateway:
         try:
             packet = v12.decode(data)
         except ProtocolError:
-            self.broker.counters.datagrams_dropped += 1
+            self.drop()
             return
         assert isinstance(packet, Connect)
         if packet.version != v12.PROTOCOL_ID:  # [SN12-02]
@@ -321,7 +325,7 @@ class Gateway:
         elif found == detect.OTHER_2:
             self.tell(NO_CONNECTION, data, address, host, envelope)
         else:
-            self.broker.counters.datagrams_dropped += 1
+            self.drop()
 
     def publish_from_stranger(
         self, found: int, data: bytes, address: object, host: str, envelope: Envelope | None
@@ -340,12 +344,12 @@ class Gateway:
             if isinstance(pubwos, PublishWithoutSession):
                 self.publish_without_session(pubwos, host)
         except ProtocolError:
-            self.broker.counters.datagrams_dropped += 1
+            self.drop()
 
     def publish_without_connection(self, packet: Publish, host: str) -> None:
         """[SN12-10] QoS -1, for predefined and short topics."""
         if packet.topic_type == NORMAL:
-            self.broker.counters.datagrams_dropped += 1
+            self.drop()
             return
         if packet.topic_type == PREDEFINED:
             field = self.predefined.by_id.get(packet.topic_id, b"")
@@ -364,7 +368,7 @@ class Gateway:
     def publish_openly(self, field: bytes, payload: bytes, retain: bool, host: str, is_v2: bool) -> None:
         broker = self.broker
         if not field or not self.open_filters or not self.open_publishes.allow(host, broker.now_ms):
-            self.broker.counters.datagrams_dropped += 1
+            self.drop()
             return
         publisher = WITHOUT_2 if is_v2 else WITHOUT_12
         if not publish_openly(
@@ -379,7 +383,7 @@ class Gateway:
         try:
             packet = v12.decode(data)
         except ProtocolError:
-            self.broker.counters.datagrams_dropped += 1
+            self.drop()
             return
         if isinstance(packet, PingRequest) and packet.client_id:
             if self.wake_sleeper(packet.client_id, key, address, host, envelope):
@@ -416,13 +420,13 @@ class Gateway:
         if len(packet) <= len(request):
             self.answer(packet, address, host, envelope)
         else:
-            self.broker.counters.datagrams_dropped += 1
+            self.drop()
 
     def answer(self, packet: bytes, address: object, host: str, envelope: Envelope | None) -> None:
         if self.strangers.allow(host, self.broker.now_ms):
             self.world.send(packet, address, envelope)
         else:
-            self.broker.counters.datagrams_dropped += 1
+            self.drop()
 
     def advertisements(self, interval_s: int) -> list[bytes]:
         """ADVERTISE in both versions, for whoever listens [SN12-18]."""
