@@ -20,6 +20,7 @@ from holdfast.broker.core import Broker
 from holdfast.broker.log import Log
 from holdfast.broker.system import SystemTopics
 from holdfast.config import ConfigError, Listener, Loaded, Settings
+from holdfast.config.listener import Endpoint
 from holdfast.core_settings import (
     broker_settings,
     fill_banned,
@@ -172,9 +173,7 @@ class Server:
         self.gates.append(gate)
         for sock in server.sockets:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            host, port = sock.getsockname()[:2]
-            place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            log.info(f"listening {listener.scheme}://{place}")
+            say_listening(listener.scheme, *sock.getsockname()[:2])
 
     def tls_context(self, listener: Listener) -> ssl.SSLContext | None:
         """None where the listener speaks in the clear."""
@@ -204,8 +203,7 @@ class Server:
             host, port = self.http.listen(listener.host, listener.port, context, listener.max_connections)
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        log.info(f"listening {listener.scheme}://{place}")
+        say_listening(listener.scheme, host, port)
 
     def make_http(self) -> "HttpService":
         from holdfast.api.desk import Desk
@@ -265,8 +263,7 @@ class Server:
         endpoint = UdpEndpoint(self.hub, gate, sensor_settings(settings, listener), sock)
         self.sensors.append(endpoint)
         endpoint.start()
-        host, port = sock.getsockname()[:2]
-        log.info(f"listening udp://[{host}]:{port}" if ":" in host else f"listening udp://{host}:{port}")
+        say_listening(listener.scheme, *sock.getsockname()[:2])
         if settings.sn.advertise:
             to, _, to_port = settings.sn.advertise.rpartition(":")
             endpoint.advertise((to, int(to_port)), settings.sn.advertise_interval)
@@ -376,6 +373,11 @@ def give_memory_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def say_listening(scheme: str, host: str, port: int) -> None:
+    """With the port that the system chose where the configuration has 0."""
+    log.info(f"listening {Endpoint(scheme, host, port).url}")
 
 
 def explain(error: OSError) -> str:
