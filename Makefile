@@ -12,7 +12,7 @@ help:
 	@echo 'make setup        install everything needed into .venv and compile; safe to repeat'
 	@echo 'make run          broker on 127.0.0.1: MQTT 1883, WebSocket 8083, MQTT-SN 1884, dashboard 18083; data in ./data'
 	@echo 'make demo         broker, fleet, crash, Spark pipeline, audit and report in about a minute'
-	@echo 'make test         all tests, compiled and interpreted'
+	@echo 'make test         the tests, compiled, and again interpreted where that makes a difference'
 	@echo 'make test-cluster the pipeline on a Spark cluster of two workers and through Spark Connect, and the demo'
 	@echo 'make check        format, lint, types, import contract'
 	@echo 'make crash        kill the broker ROUNDS times (1000) under load and check that nothing acknowledged is lost'
