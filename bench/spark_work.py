@@ -131,20 +131,21 @@ def keep_tables(history: str, tables: str, rows: int) -> Figures:
     from holdfast.spark.keeper import FOLLOWING, Keeper
 
     memory = Memory()
-    spent = dict.fromkeys(FOLLOWING, 0.0)
+    spent: dict[str, float] = {}
     later: list[tuple[str, float, int]] = []
 
     def note(step: Step) -> None:
+        name = ", ".join(step.tables)
         if step.applied - step.rows > 1:
-            later.append((step.table, step.seconds, step.rows))
-        spent[step.table] += step.seconds
+            later.append((name, step.seconds, step.rows))
+        spent[name] = spent.get(name, 0.0) + step.seconds
 
     with session() as spark:
         keeper = Keeper(spark, history, tables)
         took, cpu = costs(Runner(keeper, max_offsets=max(rows // 4, 1), report=note).once)
         keeper.close()
     # the first batch makes the tables; the rate that lasts is that of the batches after it
-    moved = sum(taken for name, _, taken in later if name == FOLLOWING[0])
+    moved = sum(taken for name, _, taken in later if FOLLOWING[0] in name)
     lasting = moved / sum(passed for _, passed, _ in later) if later else rows / took
     return {
         "seconds": took,

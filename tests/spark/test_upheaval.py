@@ -103,8 +103,7 @@ def test_tables_advance_although_planned_files_are_gone(spark: SparkSession, tmp
     table.optimize.compact()
     assert table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     steps: list[str] = []
-    runner = Runner(keeper, report=lambda step: steps.append(step.table))
-    runner._bring(FOLLOWING)
+    Runner(keeper, report=lambda step: steps.extend(step.tables)).catch_up()
     keeper.close()
     assert steps == list(FOLLOWING)
     counted = DeltaTable(tmp_path / "tables" / "traffic").to_pyarrow_table()["messages"].to_pylist()

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 HISTORY_S: Final = 60.0
-# The whole history in one step: it is small, although a crash leaves a gap of millions of offsets in it.
-ALL: Final = 1 << 60
 # One small run: the second compiler and a parallel collector cost more than they save.
 JVM: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
@@ -115,10 +113,10 @@ class Analyst:
         done: list[str] = []
 
         def note(step: "Step") -> None:
-            done.append(step.table)
+            done.extend(step.tables)
             progress(len(done))
 
-        Runner(self._keeper, max_offsets=ALL, report=note).once()
+        Runner(self._keeper, report=note).once()
         return len(self._keeper.tables)
 
     def counted(self) -> tuple[Counter[str], Counter[str]]:

@@ -111,7 +111,7 @@ def run(
                     moved: list[int] = []
 
                     def note(step: "Step") -> None:
-                        moved.append(step.rows)
+                        moved.append(step.rows * len(step.tables))
                         meter.set(sum(moved))
                         print_step(step)
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def print_step(step: "Step") -> None:
     rate = step.rows / step.seconds if step.seconds else 0
     print(
-        f"{step.table}: {step.rows:,} rows in {step.seconds:.1f} s ({rate:,.0f}/s), {step.behind:,} behind", flush=True
+        f"{', '.join(step.tables)}: {step.rows:,} rows in {step.seconds:.1f} s ({rate:,.0f}/s), {step.behind:,} behind",
+        flush=True,
     )
 
 

@@ -6,19 +6,13 @@ commit leaves only files that no reader knows. Whatever happens after it is a ne
 where to go on, so no other checkpoint exists that could disagree.
 """
 
-import json
 import time
-import uuid
 import zlib
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
@@ -34,8 +28,6 @@ FROM_APP_ID = "holdfast-pipeline-from"
 MADE_APP_ID = "holdfast-pipeline-made-by"
 # What the files of a table with rows that ended are called: a batch rewrites open ones and adds closed ones.
 OPEN, CLOSED = "open-", "closed-"
-GROUP_ROWS = 10_000
-REPORT_SCHEMA = "path string, size long, rows long, stats string"
 ARROW_TYPES = {
     "long": pa.int64(),
     "int": pa.int32(),
@@ -57,10 +49,15 @@ CONFIGURATION = {
 
 
 class Shape(NamedTuple):
-    """A table's columns as (name, type), and the column its files are sorted and cut by."""
+    """A table's columns as (name, type), and the column its files are sorted and cut by.
+
+    `ended` is the column that says where a row ended, in a table whose rows do: those that have are in files of their
+    own, which no batch touches again.
+    """
 
     columns: tuple[tuple[str, str], ...]
     key: str
+    ended: str = ""
 
     @property
     def ddl(self) -> str:
@@ -77,6 +74,11 @@ class DataFile(NamedTuple):
     size: int
     low: Any
     high: Any
+
+    @property
+    def closed(self) -> bool:
+        """Whether its rows have all ended."""
+        return self.path.startswith(CLOSED)
 
 
 class Table:
@@ -136,6 +138,12 @@ class Table:
         if not paths:
             return spark.createDataFrame([], self.shape.ddl)
         return spark.read.schema(self.shape.ddl).parquet(*paths)
+
+    def ended(self) -> list[DataFile]:
+        """The files of rows that ended, in the order of the time at which they did."""
+        column = f"max.{self.shape.ended}"
+        found = [(row[column], file) for file, row in zip(self.files, self._actions, strict=True) if file.closed]
+        return [file for _, file in sorted(found)]
 
     def reaching(self, start: str, end: str, moment: Any) -> list[DataFile]:
         """Files that may have a row with `start <= moment` and `end` later than it or null."""
@@ -203,148 +211,6 @@ class Table:
         self._delta.create_checkpoint()
         self._delta.cleanup_metadata()
         self._delta.update_incremental()
-
-
-def write_files(
-    frame: DataFrame,
-    root: str,
-    shape: Shape,
-    file_rows: int,
-    cuts: list[Any] | None = None,
-    ended: str | None = None,
-) -> list[AddAction]:
-    """Have executors write a frame as files of at most `file_rows` rows. Rows must be sorted by key in each partition.
-
-    A file never reaches across a value in `cuts`, so that new files do not overlap those that stay. With `ended`, rows
-    where that column is not null go to files of their own.
-    """
-    writer = _Writer(root, shape, file_rows, sorted(cuts or []), ended)
-    names = [name for name, _ in shape.columns]
-    reports = frame.select(*names).mapInArrow(writer, REPORT_SCHEMA).collect()
-    now = int(time.time() * 1000)
-    return [AddAction(report.path, report.size, {}, now, True, report.stats) for report in reports]
-
-
-class _Writer:
-    """Runs in an executor: takes sorted rows, leaves files, reports them."""
-
-    def __init__(self, root: str, shape: Shape, file_rows: int, cuts: list[Any], ended: str | None) -> None:
-        self.root, self.shape, self.file_rows, self.cuts, self.ended = root, shape, file_rows, cuts, ended
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = self.shape.arrow
-        live = _Leaf(self.root, self.shape.key, OPEN if self.ended else "", self.file_rows, self.cuts)
-        past = _Leaf(self.root, self.shape.key, CLOSED, self.file_rows * 5, [], self.ended)
-        for batch in batches:
-            table = pa.Table.from_batches([batch])
-            table = pa.table([table[field.name].cast(field.type) for field in schema], schema=schema)
-            if self.ended is not None:
-                over = pc.is_valid(table[self.ended])
-                yield from past.add(table.filter(over))
-                table = table.filter(pc.invert(over))
-            yield from live.add(table)
-        yield from past.close()
-        yield from live.close()
-
-
-class _Leaf:
-    """One kind of file of one task: rows gather until the file is full or a cut falls between two of them."""
-
-    def __init__(
-        self, root: str, key: str, prefix: str, file_rows: int, cuts: list[Any], ended: str | None = None
-    ) -> None:
-        self.root, self.key, self.prefix, self.file_rows, self.cuts = root, key, prefix, file_rows, cuts
-        self.ended = ended
-        self.waiting: list[pa.Table] = []
-        self.count = 0
-        self.place = 0  # cuts below this index are behind the last row
-
-    def add(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        start = 0
-        for stop in [*self._stops(table), table.num_rows]:
-            while stop - start + self.count > self.file_rows:
-                room = self.file_rows - self.count
-                self._gather(table.slice(start, room))
-                yield from self.close()
-                start += room
-            self._gather(table.slice(start, stop - start))
-            start = stop
-            if stop != table.num_rows:
-                yield from self.close()
-
-    def _gather(self, table: pa.Table) -> None:
-        if table.num_rows:
-            self.waiting.append(table)
-            self.count += table.num_rows
-
-    def _stops(self, table: pa.Table) -> list[int]:
-        """Row numbers at which a cut falls between a row and the one before it; at 0 that one was in the last batch."""
-        if not self.cuts:
-            return []
-        stops = []
-        for index, key in enumerate(table[self.key].to_pylist()):
-            if self.place < len(self.cuts) and key >= self.cuts[self.place]:
-                stops.append(index)
-                while self.place < len(self.cuts) and key >= self.cuts[self.place]:
-                    self.place += 1
-        return stops
-
-    def close(self) -> Iterator[pa.RecordBatch]:
-        if not self.waiting:
-            return
-        table = pa.concat_tables(self.waiting)
-        self.waiting, self.count = [], 0
-        name = f"{self.prefix}{uuid.uuid4().hex}.parquet"
-        path = f"{self.root}/{name}"
-        filesystem = filesystem_of(self.root)
-        if self.ended is not None:
-            table = by_life(table, self.ended)
-        group_rows = None if self.ended is None else GROUP_ROWS
-        pq.write_table(table, path, filesystem=filesystem, compression="snappy", row_group_size=group_rows)
-        report = {
-            "path": [name],
-            "size": [filesystem.get_file_info(path).size],
-            "rows": [table.num_rows],
-            "stats": [statistics(table, self.key)],
-        }
-        yield pa.RecordBatch.from_pydict(report)
-
-
-def by_life(table: pa.Table, ended: str) -> pa.Table:
-    """Rows that ended, those of like duration together and by their beginning among them.
-
-    Whoever asks for one moment then finds the few row groups that reach across it. Sorted by beginning alone, one row
-    that lasted long would make its whole group reach across everything.
-    """
-    begin, end = table["offset"].to_numpy(), table[ended].to_numpy()
-    duration = np.log2(np.maximum(end - begin, 1)).astype(np.int8)
-    return table.take(pa.array(np.lexsort((begin, duration))))
-
-
-def statistics(table: pa.Table, key: str) -> str:
-    """What Delta readers skip files by: exact bounds for the key, for numbers and for times."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for field in table.schema:
-        if not (field.name == key or pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type)):
-            continue
-        bounds = pc.min_max(table[field.name])
-        nulls[field.name] = table[field.name].null_count
-        if bounds["min"].as_py() is not None:
-            low[field.name] = _stat(bounds["min"].as_py(), up=False)
-            high[field.name] = _stat(bounds["max"].as_py(), up=True)
-    return json.dumps({"numRecords": table.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
-
-
-def _stat(value: Any, up: bool) -> Any:
-    if not isinstance(value, datetime):
-        return value
-    # Delta keeps milliseconds; a bound must not be rounded inwards
-    value = value.astimezone(UTC)
-    odd = value.microsecond % 1000
-    value += timedelta(microseconds=(1000 - odd) if odd and up else -odd)
-    return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
 
 
 def absolute(path: str) -> str:

@@ -14,7 +14,6 @@ from holdfast.spark.options import micros
 from holdfast.spark.topics import TopicFilter
 
 RETAINED_COLUMNS = tuple(name for name, _ in COLUMNS if name not in ("retain", "outcome"))
-FOLD_COLUMNS = (*RETAINED_COLUMNS, "outcome")
 
 
 def matching(rows: DataFrame, topic_filter: str | None) -> DataFrame:
@@ -68,14 +67,12 @@ def not_expired(at: datetime | None = None) -> Column:
     return F.col("expires_at").isNull() | (F.col("expires_at") > moment)
 
 
-def intervals(history: DataFrame, run: Column | None = None) -> DataFrame:
+def intervals(history: DataFrame) -> DataFrame:
     """Each retained value with the time it held: from its row to the topic's next change, or to its expiry.
 
-    `to_offset` is the row that ended it, null while it holds; `valid_to` is null when nothing will end it. Rows of an
-    earlier result that still hold may be part of `history` again, as `set` rows: that is how a batch goes on. A caller
-    that has already laid the rows out by a function of the topic names it as `run`, and nothing is moved again.
+    `to_offset` is the row that ended it, null while it holds; `valid_to` is null when nothing will end it.
     """
-    by_topic = Window.partitionBy(*([] if run is None else [run]), "topic").orderBy("offset")
+    by_topic = Window.partitionBy("topic").orderBy("offset")
     rows = changes(history).select(
         *RETAINED_COLUMNS,
         "outcome",

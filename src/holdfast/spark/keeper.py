@@ -1,40 +1,41 @@
 """Keeping the pipeline's tables current from history, a batch at a time, each row once.
 
-Every table says itself how far it has come. A batch is a range of offsets; it is read, merged and committed for one
-table in one transaction. A run that dies in between leaves tables at different offsets, and the next run takes each
-from where it is.
+Every table says itself how far it has come. A batch is a range of offsets; tables that stand at the same offset may
+take it together, and each commits it in a transaction of its own. A run that dies in between leaves tables at different
+offsets, and the next run takes each from where it is.
 """
 
 import fcntl
 import os
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.errors import StoreError, UsageError
-from holdfast.history.schema import COLUMNS
+from holdfast.history.schema import COLUMNS, OUTCOME_CLEARED, OUTCOME_SET
 from holdfast.spark import leaves
-from holdfast.spark.delta import CLOSED, OPEN, DataFile, Shape, Table, absolute, write_files
-from holdfast.spark.fold import changes, intervals
+from holdfast.spark.delta import Shape, Table, absolute
+from holdfast.spark.files import write_files
+from holdfast.spark.gather import gather
 from holdfast.spark.hygiene import HYGIENE_SHAPE, hygiene
+from holdfast.spark.merge import BY_TOPIC, Leaves, merge
+from holdfast.spark.options import micros
 from holdfast.spark.ranges import History
 from holdfast.spark.tables import (
     DEVICES_SHAPE,
     INTERVALS_SHAPE,
     RETAINED_SHAPE,
     TRAFFIC_SHAPE,
-    carried,
     devices,
     devices_after,
-    retained_after,
     traffic,
     traffic_after,
 )
-from holdfast.spark.topic_stats import TOPIC_STATS_SHAPE, topic_stats, topic_stats_after
+from holdfast.spark.topic_stats import TOPIC_STATS_SHAPE
 from holdfast.spark.topics import TopicTemplate
 
 DEFAULT_TEMPLATE = "site/{site}/line/{line}/{device}/#"
@@ -47,8 +48,13 @@ SHAPES: dict[str, Shape] = {
     "hygiene": HYGIENE_SHAPE,
 }
 # What follows history row by row; `hygiene` follows `retained`.
-FOLLOWING = ("retained", "retained_intervals", "topic_stats", "device_stats", "traffic")
+BY_TIME = ("device_stats", "traffic")
+FOLLOWING = (*BY_TOPIC, *BY_TIME)
+CHANGES = (OUTCOME_SET, OUTCOME_CLEARED)
 ARROW_BATCH_BYTES = 64 << 20
+BATCH_BYTES = 1 << 30
+# How large a file of ended rows is to become; in memory it is some times that.
+WHOLE_BYTES = 64 << 20
 HISTORY_DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
 
 
@@ -65,10 +71,16 @@ def history_frame(spark: SparkSession, history: History, start: int = 0, end: in
 
 def bound_arrow_batches(spark: SparkSession, history: History, start: int, end: int) -> None:
     """Fewer rows in a batch where rows are large: a batch is bounded by its number of rows, see `session`."""
-    read = [file for file in history.files if file.first < end and file.last >= start]
-    width = 4 * sum(file.size for file in read) // max(1, sum(file.rows for file in read))  # files are compressed
-    rows = max(64, min(8192, ARROW_BATCH_BYTES // max(1, width)))
+    rows = max(64, min(8192, ARROW_BATCH_BYTES // history.width(start, end)))
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
+
+
+class Batch(NamedTuple):
+    """Offsets from `start` on and below `end`, with about so many rows."""
+
+    start: int
+    end: int
+    rows: int
 
 
 class Lock:
@@ -116,13 +128,6 @@ class Keeper:
         except BaseException:
             self.close()
             raise
-        self._steps: dict[str, Callable[[Table, DataFrame, int, int], None]] = {
-            "retained": self._retained,
-            "retained_intervals": self._intervals,
-            "topic_stats": self._topic_stats,
-            "device_stats": self._device_stats,
-            "traffic": self._traffic,
-        }
 
     def close(self) -> None:
         if self.lock is not None:
@@ -135,72 +140,98 @@ class Keeper:
 
     def advance(self, name: str, max_offsets: int) -> int:
         """Apply the next batch to one table. About how many rows it had; 0 when the table is current."""
-        table = self.tables[name]
-        start = self.history.next_row(max(table.applied, self._first(table)))
-        end = min(self.history.end, start + max_offsets)
+        return self.advance_together((name,), max_offsets)
+
+    def advance_together(self, names: Sequence[str], max_offsets: int, until: int | None = None) -> int:
+        """Apply the next batch to tables that stand at the same offset: those by topic, or a single one.
+
+        Offsets without a row do not count, and no offset from `until` on is taken.
+        """
+        places = {self._next_row(name) for name in names}
+        if len(places) > 1:
+            raise ValueError(f"expected tables at one offset, got {', '.join(names)} at {sorted(places)}")
+        [start] = places
+        tables = [self.tables[name] for name in names]
+        # a topic's rows of one batch are in a task's memory at once: fewer of them where they are large
+        rows = min(max_offsets, max(1000, BATCH_BYTES // self.history.width(start, start + max_offsets)))
+        end = min(self.history.after(start, rows), self.history.end if until is None else until)
         if end <= start:
             return 0
-        rows = max(1, self.history.count(start, end))
-        self._steps[name](table, history_frame(self.spark, self.history, start, end), rows, end)
-        return rows
+        batch = Batch(start, end, max(1, self.history.count(start, end)))
+        if set(names) <= set(BY_TOPIC):
+            self._by_topic(tables, names, batch)
+            return batch.rows
+        [table] = tables
+        if table is self.tables["device_stats"]:
+            self._device_stats(table, batch)
+        else:
+            self._traffic(table, batch)
+        return batch.rows
+
+    def furthest_behind(self, names: Sequence[str]) -> tuple[tuple[str, ...], int | None]:
+        """The tables that have come the least far, and the offset at which they meet the next ones, if any."""
+        places = {name: self._next_row(name) for name in names}
+        first, *later = sorted(set(places.values()))
+        return tuple(name for name in names if places[name] == first), later[0] if later else None
 
     def behind(self, name: str) -> int:
         """About how many rows of history a table does not have yet."""
         return self.history.count(self.tables[name].applied, self.history.end)
 
-    def _first(self, table: Table) -> int:
+    def _next_row(self, name: str) -> int:
+        """The first offset that a table has not had, of those that have a row."""
+        table = self.tables[name]
         gone = self.history.dropped(table.applied, table.mark) if table.applied else None
         if gone is not None and not self.accept_loss:
             raise StoreError(
                 f"{table.root} has come to offset {gone.start - 1}, but history begins at {gone.end}: retention has "
                 "passed the rows between; go on without them with --accept-loss, or remove that folder to start anew"
             )
-        return self.history.start
+        return self.history.next_row(max(table.applied, self.history.start))
 
     def clock(self, end: int) -> datetime:
         """The broker's time at the end of a batch: what had expired then is gone from `retained` for good."""
         found = self.history.time_at(end - 1)
         return datetime.fromtimestamp((found or 0) / 1_000_000, UTC)
 
-    def _touch(self, files: list[DataFile], keys: DataFrame, incoming: int) -> leaves.Touched:
-        return leaves.touch(files, keys, incoming, self.history.some_topics)
+    def _frame(self, batch: Batch) -> DataFrame:
+        return history_frame(self.spark, self.history, batch.start, batch.end)
 
-    def _retained(self, table: Table, batch: DataFrame, rows: int, end: int) -> None:
-        touched = self._touch(table.files, changes(batch).select("topic"), rows)
-        held = table.frame(self.spark, touched.files)
-        found = touched.spread(retained_after(held, batch, self.clock(end)), "topic")
-        table.commit(leaves.rewrite(table, found, touched), touched.files, end, self.history.mark)
+    def _by_topic(self, tables: list[Table], names: Sequence[str], batch: Batch) -> None:
+        width = self.history.width(batch.start, batch.end)
+        topics = None
+        if batch.rows <= leaves.ROWS_ASKED:
+            topics = self.history.topics(batch.start, batch.end, None if "topic_stats" in names else CHANGES)
+        touched = []
+        for table in tables:
+            files = [file for file in table.files if not file.closed]
+            touched.append(leaves.Touched(files, []) if topics is None else leaves.touch(files, topics))
+        largest = max((part.files for part in touched), key=lambda files: sum(file.rows for file in files))
+        sample = self.history.some_topics(batch.start, batch.end)
+        runs = leaves.share_out(largest, batch.rows, width, sample)
+        parts = [
+            Leaves(name, table.root, table.shape, [(file.path, file.low, file.high) for file in part.files], part.cuts)
+            for name, table, part in zip(names, tables, touched, strict=True)
+        ]
+        added = merge(self.spark, self._frame(batch), runs, parts, micros(self.clock(batch.end)), leaves.LEAF_ROWS)
+        for name, table, part in zip(names, tables, touched, strict=True):
+            table.commit(added[name], part.files, batch.end, self.history.mark)
 
-    def _intervals(self, table: Table, batch: DataFrame, rows: int, end: int) -> None:
-        held = [file for file in table.files if file.path.startswith(OPEN)]
-        touched = self._touch(held, changes(batch).select("topic"), rows)
-        laid = touched.spread(carried(table.frame(self.spark, touched.files), batch), "topic")
-        spans = intervals(laid, touched.run("topic"))
-        added = leaves.rewrite(table, spans, touched, ended="to_offset")
-        table.commit(added, touched.files, end, self.history.mark)
+    def _device_stats(self, table: Table, batch: Batch) -> None:
+        found = devices(self._frame(batch), self.template)
+        self._by_time(table, batch, lambda old: devices_after(old, found, self.template))
 
-    def _topic_stats(self, table: Table, batch: DataFrame, rows: int, end: int) -> None:
-        touched = self._touch(table.files, batch.select("topic"), rows)
-        merged = topic_stats_after(table.frame(self.spark, touched.files), topic_stats(batch))
-        table.commit(
-            leaves.rewrite(table, touched.spread(merged, "topic"), touched), touched.files, end, self.history.mark
-        )
+    def _traffic(self, table: Table, batch: Batch) -> None:
+        found = traffic(self._frame(batch))
+        self._by_time(table, batch, lambda old: traffic_after(old, found))
 
-    def _device_stats(self, table: Table, batch: DataFrame, rows: int, end: int) -> None:
-        hours = batch.select(F.date_trunc("hour", "timestamp").alias("hour")).distinct()
-        touched = leaves.touch(table.files, hours, 0)
-        merged = devices_after(table.frame(self.spark, touched.files), devices(batch, self.template), self.template)
-        table.commit(
-            leaves.rewrite(table, touched.spread(merged, "hour"), touched), touched.files, end, self.history.mark
-        )
-
-    def _traffic(self, table: Table, batch: DataFrame, rows: int, end: int) -> None:
-        minutes = batch.select(F.date_trunc("minute", "timestamp").alias("minute")).distinct()
-        touched = leaves.touch(table.files, minutes, 0)
-        merged = traffic_after(table.frame(self.spark, touched.files), traffic(batch))
-        table.commit(
-            leaves.rewrite(table, touched.spread(merged, "minute"), touched), touched.files, end, self.history.mark
-        )
+    def _by_time(self, table: Table, batch: Batch, after: Callable[[DataFrame], DataFrame]) -> None:
+        """Tables sorted by hour or minute: the batch touches what reaches into its own time."""
+        first, last = self.history.times(batch.start, batch.end)
+        touched = leaves.touch_between(table.files, first - timedelta(hours=1), last)
+        runs = leaves.share_out(touched.files, 0, 0, ())
+        merged = after(table.frame(self.spark, touched.files))
+        table.commit(leaves.rewrite(table, merged, runs, touched), touched.files, batch.end, self.history.mark)
 
     def refresh_hygiene(self, now: datetime) -> bool:
         """Make `hygiene` anew from `retained`; it is small, and time changes it even when nobody publishes."""
@@ -210,17 +241,11 @@ class Keeper:
         table.commit(added, table.files, retained.applied, self.history.mark)
         return True
 
-    def compact(self, name: str, least: int = 24) -> bool:
-        """Merge small files that only ever grow in number: the ended intervals of each batch."""
+    def compact(self, name: str, least: int = 16) -> bool:
+        """Merge the small files of ended rows, which otherwise only grow in number."""
         table = self.tables[name]
-        small = [file for file in table.files if file.path.startswith(CLOSED) and file.rows < leaves.TASK_ROWS // 2]
+        small = [file for file in table.ended() if file.size < WHOLE_BYTES // 2]
         if len(small) < least:
             return False
-        rows = table.frame(self.spark, small)
-        tasks = 1 + sum(file.rows for file in small) // leaves.TASK_ROWS
-        rows = rows.repartitionByRange(tasks, "to_offset") if tasks > 1 else rows.repartition(1)
-        added = write_files(
-            rows.sortWithinPartitions("topic"), table.root, table.shape, leaves.TASK_ROWS, ended="to_offset"
-        )
-        table.commit(added, small, None)
+        table.commit(gather(self.spark, table, small, WHOLE_BYTES), small, None)
         return True

@@ -6,97 +6,120 @@ asks only that every old row of a changed key is in a touched leaf. That leaves 
 when they have become many and small the next batch touches all of them.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable
-from datetime import UTC, datetime
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from deltalake.transaction import AddAction
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from holdfast.spark.delta import DataFile, Table, write_files
+from holdfast.spark.delta import DataFile, Table
+from holdfast.spark.files import write_files
 from holdfast.spark.options import micros
 
 LEAF_ROWS = 50_000
 TASK_ROWS = 250_000
+TASK_BYTES = 64 << 20
 # Above this many rows a batch touches nearly every leaf, and asking which costs more than it saves.
 ROWS_ASKED = 50_000
 
 
 class Touched(NamedTuple):
-    """The leaves a batch rewrites, those it leaves, and how to share the work: task n takes keys below `bounds[n]`."""
+    """The leaves a batch rewrites, and those it leaves."""
 
     files: list[DataFile]
     others: list[DataFile]
+
+    @property
+    def cuts(self) -> list[Any]:
+        """Where no new file may reach across."""
+        return sorted(file.low for file in self.others)
+
+
+class Runs(NamedTuple):
+    """Keys shared out over tasks: run n is the keys from `bounds[n - 1]` on and below `bounds[n]`."""
+
     bounds: list[Any]
 
-    def run(self, key: str) -> Column:
-        """Which task a key belongs to."""
-        place = F.lit(len(self.bounds))
-        for index in range(len(self.bounds) - 1, -1, -1):
-            place = F.when(F.col(key) < _literal(self.bounds[index]), F.lit(index)).otherwise(place)
-        return place
+    @property
+    def tasks(self) -> int:
+        return len(self.bounds) + 1
+
+    def ends(self, run: int) -> tuple[Any, Any]:
+        """Where a run begins and ends; None is no limit."""
+        return (self.bounds[run - 1] if run else None, self.bounds[run] if run < len(self.bounds) else None)
+
+    def column(self, key: str) -> Column:
+        """Which run a key belongs to, by halving."""
+
+        def within(first: int, last: int) -> Column:
+            if first == last:
+                return F.lit(first)
+            middle = (first + last) // 2
+            return F.when(F.col(key) < _literal(self.bounds[middle]), within(first, middle)).otherwise(
+                within(middle + 1, last)
+            )
+
+        return within(0, len(self.bounds))
 
     def spread(self, frame: DataFrame, key: str) -> DataFrame:
-        """One run of keys a task. Spark's own range partitioning would compute the frame twice to find bounds."""
-        if not self.bounds:
-            return frame.repartition(1)
-        return frame.repartitionById(len(self.bounds) + 1, self.run(key))
+        """One run a task. Spark's own range partitioning would compute the frame twice to find bounds."""
+        return frame.repartitionById(self.tasks, self.column(key)) if self.bounds else frame.repartition(1)
 
 
 def _literal(value: Any) -> Column:
     return F.timestamp_micros(F.lit(micros(value))) if isinstance(value, datetime) else F.lit(value)
 
 
-def touch(
-    files: list[DataFile], keys: DataFrame, incoming: int, sample: Callable[[], list[Any]] | None = None
-) -> Touched:
-    """Which leaves may hold one of these keys, for a batch of so many rows. `sample` gives keys when there are none."""
-    rows = sum(file.rows for file in files)
-    crowded = len(files) > 16 + 3 * rows // LEAF_ROWS
-    inside, outside = list(files), list[DataFile]()
-    if incoming <= ROWS_ASKED and not crowded and files:
-        name = keys.columns[0]
-        values = sorted(_aware(row[name]) for row in keys.distinct().collect())
-        inside = []
-        for file in files:
-            place = bisect_left(values, file.low)
-            hit = place < len(values) and values[place] <= file.high
-            (inside if hit else outside).append(file)
-    return Touched(inside, outside, _bounds(inside, incoming, sample))
+def touch(files: Sequence[DataFile], keys: Iterable[Any]) -> Touched:
+    """The leaves that may hold one of these keys; all of them when they have become many and small."""
+    if crowded(files):
+        return Touched(list(files), [])
+    values = sorted(keys)
+    return _parted(files, lambda file: bisect_left(values, file.low) < bisect_right(values, file.high))
 
 
-def _aware(value: Any) -> Any:
-    """Spark gives local times without a zone; the session's zone is the driver's business, the moment is not."""
-    return value.astimezone(UTC) if isinstance(value, datetime) else value
+def touch_between(files: Sequence[DataFile], low: Any, high: Any) -> Touched:
+    """The leaves that may hold a key from `low` to `high`, both included."""
+    if crowded(files):
+        return Touched(list(files), [])
+    return _parted(files, lambda file: file.low <= high and file.high >= low)
 
 
-def _bounds(files: list[DataFile], incoming: int, sample: Callable[[], list[Any]] | None) -> list[Any]:
-    rows = sum(file.rows for file in files)
-    tasks = 1 + (rows + incoming) // TASK_ROWS
-    if tasks == 1:
-        return []
-    if not files:
-        keys = sorted(set(sample())) if sample else []
-        return sorted({keys[len(keys) * task // tasks] for task in range(1, tasks)}) if keys else []
-    bounds: list[Any] = []
-    gathered = 0
-    for file in sorted(files, key=lambda file: file.low):
-        if gathered >= rows / tasks and file.low not in bounds:
-            bounds.append(file.low)
-            gathered = 0
-        gathered += file.rows
-    return bounds
+def _parted(files: Sequence[DataFile], inside: Callable[[DataFile], bool]) -> Touched:
+    return Touched([file for file in files if inside(file)], [file for file in files if not inside(file)])
 
 
-def rewrite(table: Table, frame: DataFrame, touched: Touched, ended: str | None = None) -> list[AddAction]:
-    """Write rows that are already spread as the files that take the place of the touched leaves.
+def crowded(files: Sequence[DataFile]) -> bool:
+    return len(files) > 16 + 3 * sum(file.rows for file in files) // LEAF_ROWS
 
-    Rows in which the column `ended` is not null are written apart: no later batch will touch them. Such a frame must
-    come sorted.
+
+def share_out(files: Sequence[DataFile], incoming: int, width: int, sample: Iterable[Any]) -> Runs:
+    """Runs of about equal work, for leaves to rewrite and so many incoming rows of so many bytes each.
+
+    `sample` says how the incoming keys are spread. A leaf counts where it begins.
     """
-    cuts = [file.low for file in touched.others]
-    if ended is None:
-        frame = frame.sortWithinPartitions(table.shape.key)
-    return write_files(frame, table.root, table.shape, LEAF_ROWS, cuts, ended)
+    rows = incoming + sum(file.rows for file in files)
+    tasks = 1 + max(rows // TASK_ROWS, rows * width // TASK_BYTES)
+    if tasks == 1:
+        return Runs([])
+    drawn = list(sample)
+    points = [(file.low, float(file.rows)) for file in files]
+    points += [(key, incoming / len(drawn)) for key in drawn]
+    bounds: list[Any] = []
+    gathered = 0.0
+    for key, weight in sorted(points):
+        if gathered >= rows / tasks and key not in bounds[-1:]:
+            bounds.append(key)
+            gathered = 0.0
+        gathered += weight
+    return Runs(bounds)
+
+
+def rewrite(table: Table, frame: DataFrame, runs: Runs, touched: Touched) -> list[AddAction]:
+    """Write rows as the files that take the place of the touched leaves."""
+    key = table.shape.key
+    laid = runs.spread(frame, key).sortWithinPartitions(key)
+    return write_files(laid, table.root, table.shape, LEAF_ROWS, touched.cuts)

@@ -10,7 +10,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -216,7 +216,7 @@ class History:
     def time_at(self, offset: int) -> int | None:
         """The time of the last row at or before this offset, in microseconds; None when there is none."""
         best: int | None = None
-        for file in self.files:
+        for file in reversed(self.files):  # the latest files first: they leave little to look for in the others
             if file.first > offset or (best is not None and file.last_us < best):
                 continue
             with open_file(file.path, self.filesystem) as opened:
@@ -227,17 +227,50 @@ class History:
                 best = latest if best is None else max(best, latest)
         return best
 
-    def some_topics(self) -> list[str]:
-        """Topics of one file: enough to see how topics are spread over the alphabet."""
-        if not self.files:
-            return []
-        with open_file(self.files[-1].path, self.filesystem) as opened:
-            topics = opened.read_row_group(0, columns=["topic"])["topic"]
-        return [str(topic) for topic in topics.take(list(range(0, len(topics), 1 + len(topics) // 4096))).to_pylist()]
+    def some_topics(self, start: int, end: int) -> list[str]:
+        """Topics of some rows of a range: enough to see how its topics are spread over the alphabet."""
+        files = self.holding(start, end)
+        found: list[str] = []
+        for path in files[:: 1 + len(files) // 4]:
+            with open_file(path, self.filesystem) as opened:
+                topics = opened.read_row_group(0, columns=["topic"])["topic"]
+            found += topics.take(list(range(0, len(topics), 1 + len(topics) // 1024))).to_pylist()
+        return found
+
+    def topics(self, start: int, end: int, outcomes: Sequence[str] | None) -> set[str]:
+        """The topics of a range, or of its rows with one of these outcomes."""
+        schema = pa.schema([arrow_schema().field(name) for name in ("topic", "outcome")])
+        found: set[str] = set()
+        for rows in read_piece(Piece(start, end, self.holding(start, end)), self.location, schema, None, True):
+            if outcomes is not None:
+                rows = rows.filter(pc.is_in(rows.column("outcome"), pa.array(outcomes)))
+            found.update(rows.column("topic").unique().to_pylist())
+        return found
+
+    def times(self, start: int, end: int) -> tuple[datetime, datetime]:
+        """From when to when the rows of a range are, or a little more."""
+        files = [file for file in self.files if file.first < end and file.last >= start]
+        first, last = min(file.first_us for file in files), max(file.last_us for file in files)
+        epoch = datetime.fromtimestamp(0, UTC)
+        return epoch + timedelta(microseconds=first), epoch + timedelta(microseconds=last)
+
+    def width(self, start: int, end: int) -> int:
+        """About how many bytes a row of this range has in memory; files are compressed."""
+        files = [file for file in self.files if file.first < end and file.last >= start]
+        return max(1, 4 * sum(file.size for file in files) // max(1, sum(file.rows for file in files)))
 
     def next_row(self, offset: int) -> int:
         """The first offset from here on that may have a row: a broker that was killed goes on millions later."""
         return min((max(offset, file.first) for file in self.files if file.last >= offset), default=offset)
+
+    def after(self, start: int, rows: int) -> int:
+        """The offset behind about so many rows from `start` on, or the end of the table."""
+        for file in self.files:
+            begin, whole = max(start, file.first), file.last + 1 - file.first
+            if begin + rows * whole // file.rows <= file.last:
+                return max(start + 1, begin + rows * whole // file.rows)
+            rows -= file.rows * max(0, file.last + 1 - begin) // whole
+        return self.end
 
     def count(self, start: int, end: int) -> int:
         """About how many rows a range has; exact where it cuts no file."""

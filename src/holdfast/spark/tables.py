@@ -4,14 +4,12 @@
 however history was cut into batches: that is what the tests compare.
 """
 
-from datetime import datetime
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from holdfast.history.schema import COLUMNS, OUTCOME_SET
 from holdfast.spark.delta import Shape
-from holdfast.spark.fold import FOLD_COLUMNS, RETAINED_COLUMNS, changes, fold
+from holdfast.spark.fold import RETAINED_COLUMNS
 from holdfast.spark.topics import TopicTemplate
 
 _TYPES = dict(COLUMNS)
@@ -19,6 +17,7 @@ RETAINED_SHAPE = Shape(tuple((name, _TYPES[name]) for name in RETAINED_COLUMNS),
 INTERVALS_SHAPE = Shape(
     (*RETAINED_SHAPE.columns, ("valid_from", "timestamp"), ("valid_to", "timestamp"), ("to_offset", "long")),
     key="topic",
+    ended="to_offset",
 )
 TRAFFIC_SHAPE = Shape(
     (
@@ -44,20 +43,6 @@ DEVICES_SHAPE = Shape(
     ),
     key="hour",
 )
-
-
-def carried(held: DataFrame, batch: DataFrame) -> DataFrame:
-    """What was held, as the publishes that set it, and the changes that came: all that a fold needs to go on."""
-    as_set = held.withColumn("outcome", F.lit(OUTCOME_SET))
-    return as_set.select(*FOLD_COLUMNS).union(changes(batch).select(*FOLD_COLUMNS))
-
-
-def retained_after(held: DataFrame, batch: DataFrame, at: datetime) -> DataFrame:
-    """The retained set once a batch is in it.
-
-    What had expired by then is left out while we are here; a reader still asks for `expires_at` later than its own now.
-    """
-    return fold(carried(held, batch), at=at)
 
 
 def traffic(batch: DataFrame) -> DataFrame:

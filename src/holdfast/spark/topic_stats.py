@@ -4,19 +4,18 @@ Everything here can be merged: sums, extremes, a small set of publishers as bits
 the latest period's count and the busiest period's. A period that a batch boundary cuts in two is counted whole, because
 a batch says what its first and its last period held.
 
-The statistics of a batch are computed in Arrow and numpy over whole partitions, sorted by topic: gaps need the order,
-and four levels of SQL aggregates over as many groups as rows cost ten times as much.
+Functions of Arrow tables over whole runs of topics: gaps need the order, and four levels of SQL aggregates over as many
+groups as rows cost ten times as much.
 """
-
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+import pyarrow.compute as pc
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from holdfast.history.schema import OUTCOME_CLEARED, OUTCOME_SET
 from holdfast.spark.delta import Shape
+from holdfast.spark.succession import CLEARED, REFUSED, SET, Numbers, firsts, lasts, rank
 
 PERIODS = {"minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
 SUMS = ("messages", "bytes", "sets", "clears", "refused")
@@ -38,143 +37,110 @@ TOPIC_STATS_SHAPE = Shape(
     ),
     key="topic",
 )
-_BATCH_COLUMNS = (
-    ("topic", "string"),
-    *((name, "long") for name in SUMS),
-    ("smallest", "int"),
-    ("largest", "int"),
-    ("publisher_bits", "long"),
-    ("first_seen", "long"),
-    ("last_seen", "long"),
-    ("longest_gap_us", "long"),
-    *((f"{which}_{period}", "long") for period in PERIODS for which in ("first", "last")),
-    *((f"{which}_{period}", "long") for period in PERIODS for which in ("first_per", "per", "peak_per")),
-)
-_TIMES = ("first_seen", "last_seen", *(f"{which}_{period}" for period in PERIODS for which in ("first", "last")))
-_KINDS = {OUTCOME_SET: 1, OUTCOME_CLEARED: 2}
 
 
-def topic_stats(batch: DataFrame) -> DataFrame:
-    """The statistics of a batch alone, with its first period of each kind beside its last one."""
-    kind = F.when(F.col("outcome").startswith("refused"), F.lit(3))
-    for outcome, number in _KINDS.items():
-        kind = kind.when(F.col("outcome") == outcome, F.lit(number))
-    narrow = batch.select(
-        "topic",
-        "offset",
-        F.unix_micros("timestamp").alias("at"),
-        F.length("payload").alias("size"),
-        kind.otherwise(F.lit(0)).cast("byte").alias("kind"),
-        F.expr("shiftleft(1L, cast(pmod(xxhash64(client_id), 64) AS INT))").alias("bit"),
-    ).repartition("topic")
-    found = narrow.mapInArrow(_summarise, ", ".join(f"{name} {kind}" for name, kind in _BATCH_COLUMNS))
-    return found.withColumns({name: F.timestamp_micros(name) for name in _TIMES})
+def publisher_bit() -> Column:
+    """One bit of 64, by who published: what Spark adds to a batch, because its hash made the bits of earlier tables."""
+    return F.expr("shiftleft(1L, cast(pmod(xxhash64(client_id), 64) AS INT))")
 
 
-def _summarise(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All rows of a topic are in this partition: sort by topic and offset, and reduce each run."""
-    received = list(batches)
-    table = pa.Table.from_batches(received) if received else None
-    if table is None or not table.num_rows:
-        return
-    topics = table["topic"].combine_chunks().dictionary_encode()
-    codes = topics.indices.to_numpy()
-    order = np.lexsort((table["offset"].to_numpy(), codes))
-    codes = codes[order]
-    at, size, kind, bit = (table[name].to_numpy()[order] for name in ("at", "size", "kind", "bit"))
-    starts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
+def topic_stats_after(held: pa.Table, rows: pa.Table) -> pa.Table:
+    """Statistics kept so far, with those of a batch added; by topic."""
+    ranks = rank(held, rows)
+    order = np.lexsort((rows["offset"].to_numpy(), ranks.batch))
+    codes = ranks.batch[order]
+    starts = np.flatnonzero(firsts(codes))
+    now = _of_batch(rows, order, codes, starts)
+    named = codes[starts]
+    # where each topic of the batch stands among the held rows; null when it is new
+    place = np.full(ranks.topics, -1)
+    place[ranks.held] = np.arange(held.num_rows)
+    place = place[named]
+    was = held.take(pa.array(place, mask=place < 0))
+    merged = _merged(was, now, rows["topic"].take(order[starts]))
+    stays = np.flatnonzero(~ranks.changed())
+    found = pa.concat_tables([held.take(stays), merged])
+    return found.take(np.argsort(np.r_[ranks.held[stays], named], kind="stable"))
+
+
+def _of_batch(rows: pa.Table, order: Numbers, codes: Numbers, starts: Numbers) -> dict[str, pa.Array]:
+    """The statistics of a batch alone, with its first period of each kind beside its last one. Times are numbers."""
+    at = rows["timestamp"].cast(pa.int64()).to_numpy()[order]
+    size, kind, bit = (rows[name].to_numpy()[order] for name in ("size", "kind", "bit"))
     ends = np.r_[starts[1:], len(codes)]
     gaps = np.r_[np.int64(0), np.diff(at)]
     gaps[starts] = -1
-    columns = {
-        "topic": topics.dictionary.take(pa.array(codes[starts])),
+    longest = np.maximum.reduceat(gaps, starts)
+    found: dict[str, Numbers] = {
         "messages": ends - starts,
         "bytes": np.add.reduceat(size.astype(np.int64), starts),
-        "sets": np.add.reduceat((kind == 1).astype(np.int64), starts),
-        "clears": np.add.reduceat((kind == 2).astype(np.int64), starts),
-        "refused": np.add.reduceat((kind == 3).astype(np.int64), starts),
+        "sets": np.add.reduceat((kind == SET).astype(np.int64), starts),
+        "clears": np.add.reduceat((kind == CLEARED).astype(np.int64), starts),
+        "refused": np.add.reduceat((kind == REFUSED).astype(np.int64), starts),
         "smallest": np.minimum.reduceat(size, starts),
         "largest": np.maximum.reduceat(size, starts),
         "publisher_bits": np.bitwise_or.reduceat(bit, starts),
         "first_seen": at[starts],
         "last_seen": at[ends - 1],
-        "longest_gap_us": _or_null(np.maximum.reduceat(gaps, starts)),
     }
     for period, width in PERIODS.items():
-        columns |= _periods(period, width, codes, at)
-    types = {"long": pa.int64(), "int": pa.int32(), "string": pa.string()}
-    arrays = [pa.array(columns[name]).cast(types[kind]) for name, kind in _BATCH_COLUMNS]
-    yield pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in _BATCH_COLUMNS])
+        found |= _periods(period, width, codes, at)
+    # a topic with one message has no gap
+    return {name: pa.array(values) for name, values in found.items()} | {
+        "longest_gap_us": pa.array(longest, mask=longest < 0)
+    }
 
 
-def _or_null(gaps: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> pa.Array:
-    """A topic with one message has no gap."""
-    return pa.array(gaps, mask=gaps < 0)
-
-
-def _periods(
-    period: str,
-    width: int,
-    codes: "np.ndarray[tuple[int], np.dtype[np.int32]]",
-    at: "np.ndarray[tuple[int], np.dtype[np.int64]]",
-) -> dict[str, "np.ndarray[tuple[int], np.dtype[np.int64]]"]:
+def _periods(period: str, width: int, codes: Numbers, at: Numbers) -> dict[str, Numbers]:
     """Messages of each topic's first, last and busiest minute, hour or day. The clock never goes back: runs do it."""
     slot = at // width
-    starts = np.flatnonzero(np.r_[True, (codes[1:] != codes[:-1]) | (slot[1:] != slot[:-1])])
+    starts = np.flatnonzero(firsts(codes) | firsts(slot))
     counts = np.diff(np.r_[starts, len(codes)])
-    run_codes = codes[starts]
-    firsts = np.flatnonzero(np.r_[True, run_codes[1:] != run_codes[:-1]])
-    lasts = np.r_[firsts[1:], len(run_codes)] - 1
+    first, last = (np.flatnonzero(ends(codes[starts])) for ends in (firsts, lasts))
     return {
-        f"first_{period}": slot[starts[firsts]] * width,
-        f"last_{period}": slot[starts[lasts]] * width,
-        f"first_per_{period}": counts[firsts],
-        f"per_{period}": counts[lasts],
-        f"peak_per_{period}": np.maximum.reduceat(counts, firsts),
+        f"first_{period}": slot[starts[first]] * width,
+        f"last_{period}": slot[starts[last]] * width,
+        f"first_per_{period}": counts[first],
+        f"per_{period}": counts[last],
+        f"peak_per_{period}": np.maximum.reduceat(counts, first),
     }
 
 
-def topic_stats_after(old: DataFrame, new: DataFrame) -> DataFrame:
-    """Statistics kept so far, with those of the next batch added."""
-    was, now = old.alias("was"), new.alias("now")
-    both = was.join(now, F.col("was.topic") == F.col("now.topic"), "full_outer")
-    between = F.unix_micros("now.first_seen") - F.unix_micros("was.last_seen")
-    bits = F.coalesce("was.publisher_bits", F.lit(0)).bitwiseOR(F.coalesce("now.publisher_bits", F.lit(0)))
-    columns = {
-        "topic": F.coalesce("now.topic", "was.topic"),
-        **{name: F.coalesce(f"was.{name}", F.lit(0)) + F.coalesce(f"now.{name}", F.lit(0)) for name in SUMS},
-        "smallest": F.least("was.smallest", "now.smallest"),
-        "largest": F.greatest("was.largest", "now.largest"),
-        "publisher_bits": bits,
-        "publishers": _estimate(bits),
-        "first_seen": F.coalesce("was.first_seen", "now.first_seen"),
-        "last_seen": F.coalesce("now.last_seen", "was.last_seen"),
-        "longest_gap_us": F.greatest("was.longest_gap_us", "now.longest_gap_us", between),
-    }
+def _merged(was: pa.Table, now: dict[str, pa.Array], topics: pa.ChunkedArray) -> pa.Table:
+    """What was kept of the batch's topics, nulls for new ones, and what the batch says of them."""
+    times = {name: was[name].cast(pa.int64()) for name in ("first_seen", "last_seen", *PERIODS)}
+    columns = {name: pc.add(pc.coalesce(was[name], 0), now[name]) for name in SUMS}
+    bits = pc.bit_wise_or(pc.coalesce(was["publisher_bits"], 0), now["publisher_bits"])
+    first, last = pc.coalesce(times["first_seen"], now["first_seen"]), now["last_seen"]
     # the gaps of a topic add up to the time from its first message to its last
-    columns["mean_gap_us"] = F.when(
-        columns["messages"] > 1,
-        (F.unix_micros(columns["last_seen"]) - F.unix_micros(columns["first_seen"])) / (columns["messages"] - 1),
-    ).cast("long")
+    gaps = pc.subtract(columns["messages"], 1).to_numpy()
+    mean = (pc.subtract(last, first).to_numpy() / np.maximum(gaps, 1)).astype(np.int64)
+    columns |= {
+        "topic": topics,
+        "smallest": pc.min_element_wise(was["smallest"], now["smallest"]),
+        "largest": pc.max_element_wise(was["largest"], now["largest"]),
+        "publisher_bits": bits,
+        "publishers": _estimate(bits.to_numpy()),
+        "first_seen": first,
+        "last_seen": last,
+        "mean_gap_us": pa.array(mean, mask=gaps < 1),
+        "longest_gap_us": pc.max_element_wise(
+            was["longest_gap_us"], now["longest_gap_us"], pc.subtract(now["first_seen"], times["last_seen"])
+        ),
+    }
     for period in PERIODS:
-        columns[period] = F.coalesce(f"now.last_{period}", f"was.{period}")
-        columns[f"per_{period}"] = _latest(period)
-        columns[f"peak_per_{period}"] = F.greatest(f"was.peak_per_{period}", f"now.peak_per_{period}", _seam(period))
-    return both.select(*(columns[name].alias(name) for name, _ in TOPIC_STATS_SHAPE.columns))
+        # the period that the batch boundary cut in two
+        cut = pc.equal(times[period], now[f"first_{period}"])
+        seam = pc.if_else(cut, pc.add(was[f"per_{period}"], now[f"first_per_{period}"]), None)
+        whole = pc.equal(now[f"first_{period}"], now[f"last_{period}"])
+        columns[period] = now[f"last_{period}"]
+        columns[f"per_{period}"] = pc.coalesce(pc.if_else(whole, seam, None), now[f"per_{period}"])
+        columns[f"peak_per_{period}"] = pc.max_element_wise(was[f"peak_per_{period}"], now[f"peak_per_{period}"], seam)
+    schema = TOPIC_STATS_SHAPE.arrow
+    return pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema)
 
 
-def _estimate(bits: Column) -> Column:
+def _estimate(bits: Numbers) -> pa.Array:
     """Linear counting: how many publishers most likely left these bits. Exact for one; 64 set bits mean many."""
-    free = F.greatest(F.lit(64) - F.bit_count(bits), F.lit(1))
-    return F.round(F.log(F.lit(64) / free) * 64).cast("long")
-
-
-def _seam(period: str) -> Column:
-    """The count of the period that the batch boundary cut in two; null when it cut none."""
-    same = F.col(f"was.{period}") == F.col(f"now.first_{period}")
-    return F.when(same, F.col(f"was.per_{period}") + F.col(f"now.first_per_{period}"))
-
-
-def _latest(period: str) -> Column:
-    one = F.col(f"now.first_{period}") == F.col(f"now.last_{period}")
-    return F.coalesce(F.when(one, _seam(period)), f"now.per_{period}", f"was.per_{period}")
+    free = np.maximum(64 - np.bitwise_count(bits.view(np.uint64)).astype(np.int64), 1)
+    return pa.array(np.round(np.log(64 / free) * 64).astype(np.int64))

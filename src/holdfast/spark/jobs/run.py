@@ -1,26 +1,27 @@
 """Keep the tables current: `retained` at every look, the others a little later, all of them exactly once.
 
-`retained` is what people wait for, so it goes first and often. The statistics cost more for each batch than for each
-row; they follow in fewer, larger steps.
+`retained` is what people wait for, so it goes first and often. The others cost more for each batch than for each row;
+they follow in fewer, larger steps. Whoever starts from far behind takes all tables by topic through history together.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pyspark.errors import PySparkException
 
-from holdfast.spark.keeper import FOLLOWING, Keeper
+from holdfast.spark.keeper import BY_TIME, Keeper
+from holdfast.spark.merge import BY_TOPIC
 
 # A file that a plan named may be gone: compacted into another one and vacuumed. The rows are not.
 GONE = ("FILE_NOT_EXIST", "FileNotFoundException", "does not exist")
 
 
 class Step(NamedTuple):
-    """One table moved by one batch, to offset `applied`; `behind` rows are left."""
+    """Tables moved by one batch, to offset `applied`; `behind` rows are left."""
 
-    table: str
+    tables: tuple[str, ...]
     rows: int
     seconds: float
     applied: int
@@ -47,10 +48,16 @@ class Runner:
     def once(self) -> None:
         """Bring every table to where history ends now."""
         self.keeper.refresh()
-        self._bring(FOLLOWING)
+        self.catch_up()
         self._rest()
         for table in self.keeper.tables.values():
             table.tidy()
+
+    def catch_up(self) -> None:
+        """Bring every table to where history ended when the keeper looked last."""
+        self._bring(BY_TOPIC)
+        for name in BY_TIME:
+            self._bring((name,))
 
     def forever(self) -> None:
         """Until `stop`; a batch that has begun is finished."""
@@ -59,9 +66,9 @@ class Runner:
             if not self._follow():
                 self._wait(min(self.trigger_s, max(0.05, due - time.monotonic())))
             if time.monotonic() >= due and not self.stopping:
-                for name in FOLLOWING[1:]:
-                    self._bring((name,))
-                    self._follow()  # nobody waits for `retained` longer than one table takes
+                for names in (BY_TOPIC[1:], *((name,) for name in BY_TIME)):
+                    self._bring(names)
+                    self._follow()  # nobody waits for `retained` longer than one step takes
                 self._rest()
                 due = time.monotonic() + self.statistics_s
 
@@ -70,7 +77,7 @@ class Runner:
         end = self.keeper.refresh()
         if end == self._seen:
             return False
-        self._bring(FOLLOWING[:1])
+        self._bring(BY_TOPIC[:1])
         self._seen = end
         return True
 
@@ -82,24 +89,27 @@ class Runner:
         while not self.stopping and time.monotonic() < until:
             time.sleep(min(0.1, seconds))
 
-    def _bring(self, names: tuple[str, ...]) -> None:
-        for name in names:
-            while not self.stopping and self._advance(name):
-                pass
+    def _bring(self, names: Sequence[str]) -> None:
+        """Bring tables that can go together to where history ends; those that are behind first, to meet the others."""
+        while not self.stopping:
+            group, until = self.keeper.furthest_behind(names)
+            if not self._advance(group, until):
+                return
 
-    def _advance(self, name: str) -> int:
+    def _advance(self, names: Sequence[str], until: int | None) -> int:
         begun = time.monotonic()
         for attempt in range(4):
             try:
-                moved = self.keeper.advance(name, self.max_offsets)
+                moved = self.keeper.advance_together(names, self.max_offsets, until)
                 break
-            except PySparkException as error:
-                if attempt == 3 or not any(sign in str(error) for sign in GONE):
+            except (PySparkException, FileNotFoundError) as error:
+                if attempt == 3 or not (isinstance(error, FileNotFoundError) or any(s in str(error) for s in GONE)):
                     raise
                 self.keeper.refresh()
         if moved:
-            table = self.keeper.tables[name]
-            self.report(Step(name, moved, time.monotonic() - begun, table.applied, self.keeper.behind(name)))
+            behind = self.keeper.behind(names[0])
+            applied = self.keeper.tables[names[0]].applied
+            self.report(Step(tuple(names), moved, time.monotonic() - begun, applied, behind))
         return moved
 
     def _rest(self) -> None:

@@ -1,0 +1,168 @@
+"""The data files of the pipeline's tables: how executors write them, how rows lie in them, and what is said of them."""
+
+import json
+import time
+import uuid
+from bisect import bisect_left
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+from pyspark.sql import DataFrame, Row
+
+from holdfast.spark.delta import CLOSED, OPEN, Shape
+from holdfast.spark.ranges import filesystem_of
+
+REPORT_SCHEMA = "path string, size long, rows long, stats string"
+# Where a reader asks for one moment, a row group is what it reads or leaves.
+GROUP_ROWS = 10_000
+# Columns whose values come again and again. A dictionary of the others only costs: twice the time to read them.
+REPEATED = ("client_id", "username", "protocol", "content_type", "response_topic", "qos", "payload_format", "outcome")
+
+
+def write_files(
+    frame: DataFrame, root: str, shape: Shape, file_rows: int, cuts: list[Any] | None = None
+) -> list[AddAction]:
+    """Have executors write a frame as files of at most `file_rows` rows. Rows must be sorted by key in each partition.
+
+    A file never reaches across a value in `cuts`, so that new files do not overlap those that stay.
+    """
+    writer = _Writer(root, shape, file_rows, sorted(cuts or []))
+    names = [name for name, _ in shape.columns]
+    return [add_action(report) for report in frame.select(*names).mapInArrow(writer, REPORT_SCHEMA).collect()]
+
+
+def add_action(report: Row) -> AddAction:
+    """What an executor reported of a file that it wrote, as the log will say it."""
+    return AddAction(report.path, report.size, {}, int(time.time() * 1000), True, report.stats)
+
+
+class _Writer:
+    """Runs in an executor: takes sorted rows, leaves files, reports them."""
+
+    def __init__(self, root: str, shape: Shape, file_rows: int, cuts: list[Any]) -> None:
+        self.root, self.shape, self.file_rows, self.cuts = root, shape, file_rows, cuts
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = self.shape.arrow
+        leaf = LeafWriter(self.root, self.shape, self.file_rows, self.cuts)
+        for batch in batches:
+            table = pa.Table.from_batches([batch])
+            yield from leaf.add(pa.table([table[field.name].cast(field.type) for field in schema], schema=schema))
+        yield from leaf.close()
+
+
+class LeafWriter:
+    """One kind of file of one task: rows gather until the file is full or a cut falls between two of them.
+
+    Rows come sorted by key. Within a file of rows that end they lie by time.
+    """
+
+    def __init__(self, root: str, shape: Shape, file_rows: int, cuts: list[Any], prefix: str = "") -> None:
+        self.root, self.shape, self.prefix, self.file_rows, self.cuts = root, shape, prefix, file_rows, cuts
+        self.waiting: list[pa.Table] = []
+        self.count = 0
+        self.place = 0  # cuts below this index are behind the last row
+
+    def add(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        start = 0
+        for stop in [*self._stops(table), table.num_rows]:
+            while stop - start + self.count > self.file_rows:
+                room = self.file_rows - self.count
+                self._gather(table.slice(start, room))
+                yield from self.close()
+                start += room
+            self._gather(table.slice(start, stop - start))
+            start = stop
+            if stop != table.num_rows:
+                yield from self.close()
+
+    def _gather(self, table: pa.Table) -> None:
+        if table.num_rows:
+            self.waiting.append(table)
+            self.count += table.num_rows
+
+    def _stops(self, table: pa.Table) -> list[int]:
+        """Row numbers at which a cut falls between a row and the one before it; at 0 that one was in the last batch."""
+        keys = table[self.shape.key]
+        stops: list[int] = []
+        while self.place < len(self.cuts):
+            found = bisect_left(range(len(keys)), self.cuts[self.place], key=lambda row: keys[row].as_py())
+            if found == len(keys):
+                break
+            if found not in stops[-1:]:
+                stops.append(found)
+            self.place += 1
+        return stops
+
+    def close(self) -> Iterator[pa.RecordBatch]:
+        if self.waiting:
+            yield write_file(pa.concat_tables(self.waiting), self.root, self.shape, self.prefix)
+        self.waiting, self.count = [], 0
+
+
+def write_file(table: pa.Table, root: str, shape: Shape, prefix: str = "") -> pa.RecordBatch:
+    """Write one file of a table, under a name that nobody else uses, and report it."""
+    if prefix == CLOSED:
+        table = by_life(table, shape.ended)
+    elif prefix == OPEN:
+        table = table.take(np.argsort(table["offset"].to_numpy()))
+    name = f"{prefix}{uuid.uuid4().hex}.parquet"
+    path, filesystem = f"{root}/{name}", filesystem_of(root)
+    pq.write_table(
+        table,
+        path,
+        filesystem=filesystem,
+        compression="snappy",
+        row_group_size=GROUP_ROWS if prefix else None,
+        use_dictionary=[column for column in table.column_names if column in REPEATED],
+    )
+    report = {
+        "path": [name],
+        "size": [filesystem.get_file_info(path).size],
+        "rows": [table.num_rows],
+        "stats": [statistics(table, shape.key)],
+    }
+    return pa.RecordBatch.from_pydict(report)
+
+
+def by_life(table: pa.Table, ended: str) -> pa.Table:
+    """Rows that ended, those of like duration together and by their beginning among them.
+
+    Whoever asks for one moment then finds the few row groups that reach across it. Sorted by beginning alone, one row
+    that lasted long would make its whole group reach across everything.
+    """
+    begin, end = table["offset"].to_numpy(), table[ended].to_numpy()
+    duration = np.log2(np.maximum(end - begin, 1)).astype(np.int8)
+    return table.take(pa.array(np.lexsort((begin, duration))))
+
+
+def statistics(table: pa.Table, key: str) -> str:
+    """What Delta readers skip files by: exact bounds for the key, for numbers and for times."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for field in table.schema:
+        if not (field.name == key or pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type)):
+            continue
+        bounds = pc.min_max(table[field.name])
+        nulls[field.name] = table[field.name].null_count
+        if bounds["min"].as_py() is not None:
+            low[field.name] = _stat(bounds["min"].as_py(), up=False)
+            high[field.name] = _stat(bounds["max"].as_py(), up=True)
+    return json.dumps({"numRecords": table.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def _stat(value: Any, up: bool) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    # Delta keeps milliseconds; a bound must not be rounded inwards
+    value = value.astimezone(UTC)
+    odd = value.microsecond % 1000
+    value += timedelta(microseconds=(1000 - odd) if odd and up else -odd)
+    return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
