@@ -12,10 +12,10 @@ from pyspark.sql.types import StructType
 
 from holdfast.protocol.mqtt.packets import ConnAck, Publish
 from holdfast.protocol.mqtt.properties import Properties
+from holdfast.spark.failure import reason
 from holdfast.spark.mqtt.retained import read_snapshot
 from holdfast.spark.mqtt.sink import SINK_OPTIONS, Publishing
 from holdfast.spark.options import Options
-from holdfast.spark.session import reason
 from password_file import write_password_file
 from scripted_server import ScriptedServer, Visit
 from spark.brokers import Holdfast, Mosquitto, link_options

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
+from holdfast.spark.failure import reason
 from holdfast.spark.fold import fold
 from holdfast.spark.mqtt.retained import read_snapshot
 from holdfast.spark.mqtt.sink import by_topic
-from holdfast.spark.session import reason
 from spark.brokers import Holdfast, Mosquitto, link_options, publisher, wait_for
 
 BROKERS = {"mosquitto": Mosquitto, "holdfast": Holdfast}

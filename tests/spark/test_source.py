@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.history.schema import FORMAT_APP_ID, RETENTION_APP_ID
+from holdfast.spark.failure import reason
 from holdfast.spark.options import micros
-from holdfast.spark.session import reason
 from spark.publishes import START, Row, publishes, write_history
 
 ROWS = publishes(3_000, topics=60, seed=1)

@@ -1,7 +1,8 @@
 """What the pipeline's commands share: where things are, a Spark session, and errors as one sentence."""
 
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -84,26 +85,31 @@ def session(master: str, memory: str, verbose: bool) -> Iterator["SparkSession"]
     from holdfast.spark.session import start_session
 
     spark = start_session(master, memory=memory, verbose=verbose)
-    try:
-        with spark_in_one_sentence(verbose):
+    with spark_in_one_sentence(verbose):
+        try:
             yield spark
-    finally:
-        spark.stop()
+        finally:
+            # what went wrong has been said; a Spark that is gone cannot be stopped, and needs not be
+            with suppress(Exception):
+                spark.stop()
 
 
 @contextmanager
 def spark_in_one_sentence(verbose: bool) -> Iterator[None]:
     """What Spark fails with, as the sentence a person needs of it; all of it when that was asked for."""
+    root, silence = logging.getLogger(), logging.NullHandler()
+    if not verbose:
+        root.addHandler(silence)  # py4j logs what it also raises
     try:
         yield
     except Exception as error:
-        from pyspark.errors import PySparkException
+        from holdfast.spark.failure import is_from_spark, reason
 
-        from holdfast.spark.session import reason
-
-        if verbose or not isinstance(error, PySparkException):
+        if verbose or not is_from_spark(error):
             raise
         raise UsageError(f"{reason(error)} (run again with -v to see all that Spark has to say)") from None
+    finally:
+        root.removeHandler(silence)
 
 
 def parse_at(text: str | None) -> int | datetime | None:

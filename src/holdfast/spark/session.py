@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import UsageError
+from holdfast.spark.failure import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,7 +124,7 @@ def start_session(
             session = builder.getOrCreate()
     except Exception as error:
         tail = Path(log).read_text(errors="replace").strip().splitlines()[-1:] if log else []
-        raise UsageError(f"Spark did not start on {master}: {'; '.join([_first_line(error), *tail])}") from error
+        raise UsageError(f"Spark did not start on {master}: {'; '.join([first_line(error), *tail])}") from error
     finally:
         if log is not None:
             Path(log).unlink()  # the JVM goes on writing to it; what nobody will read goes with the process
@@ -138,17 +139,5 @@ def _connect(builder: "SparkSession.Builder", url: str, name: str, settings: dic
     except ImportError as error:
         raise UsageError(f"Spark Connect needs more packages: `pip install 'holdfast[connect]'` ({error})") from None
     except Exception as error:
-        raise UsageError(f"could not reach the Spark Connect server at {url}: {_first_line(error)}") from error
+        raise UsageError(f"could not reach the Spark Connect server at {url}: {first_line(error)}") from error
     return session
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
-def reason(error: BaseException) -> str:
-    """The sentence a person needs from an error that crossed Spark: ours when one of ours is inside."""
-    text = str(error)
-    ours = re.findall(r"holdfast\.errors\.\w+: (.+)", text)
-    return ours[-1].strip() if ours else _first_line(error)
