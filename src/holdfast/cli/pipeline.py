@@ -171,15 +171,18 @@ def retained(
 
         holdfast pipeline retained --at 1200345 --out set.jsonl
     """
+    from holdfast.spark.damage import check_whole
     from holdfast.spark.jobs.output import write_jsonl, write_parquet
     from holdfast.spark.jobs.past import retained_at
 
     where = places(history, tables, data, config)
     if out is not None and out.suffix not in (".jsonl", ".parquet"):
         raise UsageError(f"expected --out to end in .jsonl or .parquet, got {str(out)!r}")
-    table = open_history(where)
+    table = open_history(where, whole=replay)
     with session(master, memory, verbose) as spark:
         past = retained_at(spark, table, where.tables, parse_at(at), filter, replay=replay)
+        if past.how == "replay":
+            check_whole(table)
         with spark_work(spark, f"retained set by {past.how}", table.rows):
             rows = past.rows.orderBy("topic")
             if out is not None:
@@ -295,15 +298,18 @@ def restore(
 
         holdfast pipeline restore --at 1200345 --filter 'site/3/#' --to tcp://127.0.0.1:1883
     """
+    from holdfast.spark.damage import check_whole
     from holdfast.spark.jobs.past import retained_at
     from holdfast.spark.jobs.restore import plan_restore, put_back
 
     where = places(history, tables, data, config)
     _link(to, user, password)  # a bad address is said before any work
-    table = open_history(where)
+    table = open_history(where, whole=False)
     with session(master, memory, verbose) as spark, spark_work(spark, "restore", table.rows):
         past = retained_at(spark, table, where.tables, parse_at(at), filter)
         present = retained_at(spark, table, where.tables, None, filter)
+        if "replay" in (past.how, present.how):
+            check_whole(table)
         plan = plan_restore(past.rows, present.rows, datetime.now(UTC), clear_others=clear_others)
         if dry_run:
             sample = [row.asDict() for row in plan.rows.orderBy("topic").limit(limit).collect()]
@@ -348,7 +354,7 @@ def report(
     from holdfast.spark.keeper import Keeper
 
     where = places(history, tables, data, config)
-    open_history(where)
+    open_history(where, whole=update)
     with session(master, memory, verbose) as spark:
         keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices)
         try:

@@ -72,11 +72,18 @@ def places(history: str | None, tables: str | None, data: str | None, config: Co
     return Places(history or str(folder / "history"), tables or str(folder / "pipeline"), settings.pipeline.devices)
 
 
-def open_history(where: Places) -> "HistoryTable":
-    """The history table. What is wrong with it is said before Spark takes its seconds to start."""
+def open_history(where: Places, *, whole: bool = True) -> "HistoryTable":
+    """The history table. What is wrong with it is said before Spark takes its seconds to start.
+
+    `whole`: all of it will be read. Who may get an answer elsewhere asks for less.
+    """
+    from holdfast.spark.damage import check_whole
     from holdfast.spark.ranges import History as HistoryTable
 
-    return HistoryTable(where.history)
+    table = HistoryTable(where.history)
+    if whole:
+        check_whole(table)
+    return table
 
 
 @contextmanager

@@ -10,6 +10,9 @@ import traceback
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
+from holdfast.spark.damage import unreadable_file
+from holdfast.spark.session import first_line
+
 # Rooms of the installation in which an error of the system means that Spark is gone, not that a file is missing.
 SPARK = ("py4j", "pyspark", "grpc")
 OURS = re.compile(r"holdfast\.errors\.\w+: (.+)")
@@ -60,6 +63,9 @@ def reason(error: BaseException) -> str:
             return remedy
     if _is_lost(error):
         return LOST
+    unreadable = unreadable_file(text)
+    if unreadable is not None:
+        return unreadable
     coded = CODED.search(text)
     if coded is not None:
         return STATE.sub("", coded[1]).strip()
@@ -73,8 +79,3 @@ def reason(error: BaseException) -> str:
             name, said = causes[-1]
             return f"{name.rpartition('.')[2]}: {said.strip()}"
     return first_line(error)
-
-
-def first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

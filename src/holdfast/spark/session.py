@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import UsageError
-from holdfast.spark.failure import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,3 +140,8 @@ def _connect(builder: "SparkSession.Builder", url: str, name: str, settings: dic
     except Exception as error:
         raise UsageError(f"could not reach the Spark Connect server at {url}: {first_line(error)}") from error
     return session
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

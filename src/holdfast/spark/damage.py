@@ -1,0 +1,55 @@
+"""Files that are not what their table's log says: found before Spark reads them, and named when it could not."""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from pyarrow.fs import FileType, LocalFileSystem
+
+from holdfast.errors import StoreError
+from holdfast.spark.keeper import SHAPES
+from holdfast.spark.ranges import History
+
+UNREADABLE = re.compile(
+    r"\[FAILED_READ_FILE\.(?:NO_HINT|CANNOT_READ_FILE_FOOTER)\] Encountered error while reading file (.+?)\.(?:\s|$)"
+)
+LOG = "_delta_log"
+
+
+def check_whole(history: History) -> None:
+    """Compare the files of history with the sizes in its log. What is gone is left to who reads: it may have moved.
+
+    Spark takes a file that was cut to nothing for one that has no rows, and answers without them.
+    """
+    if not isinstance(history.filesystem, LocalFileSystem):
+        return  # an object store keeps an object whole or not at all, and asking for each one takes time
+    paths = [file.path.removeprefix("file://") for file in history.files]
+    for file, found in zip(history.files, history.filesystem.get_file_info(paths), strict=True):
+        if found.type == FileType.File and found.size != file.size:
+            raise StoreError(explain(found.path, f"it has {found.size:,} bytes, expected {file.size:,}"))
+
+
+def unreadable_file(text: str) -> str | None:
+    """What to do about the file that Spark says it could not read, when that is what it says."""
+    found = UNREADABLE.search(text)
+    if found is None:
+        return None
+    path = re.sub(r"^file:(//)?", "", found[1])
+    if "Permission denied" in text:
+        return f"{path} cannot be read: permission denied; run this as a user who may read it"
+    return explain(path if Path(path).exists() else unquote(path), "Spark cannot read it")
+
+
+def explain(path: str, what: str) -> str:
+    """Name a damaged file and what to do: history is kept nowhere else, the pipeline's tables are made of history."""
+    root = next((folder for folder in Path(path).parents if (folder / LOG).is_dir()), None)
+    if root is not None and root.name in SHAPES:
+        return (
+            f"{path} is damaged ({what}): remove the folder {root} and run `holdfast pipeline run --once`, "
+            "which makes that table anew from history"
+        )
+    doctor = f"holdfast doctor {root.parent if root is not None else 'DATA'} --repair"
+    return (
+        f"history file {path} is damaged ({what}): put it back from a backup; without one, move it away, stop the "
+        f"broker and run `{doctor}`, which goes on without it and says what is lost"
+    )
