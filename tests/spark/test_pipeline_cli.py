@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,48 @@ def test_what_is_quick_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None
     with pipeline_progress.shown("quick", 10) as meter:
         meter.set(10)
     assert capsys.readouterr().err == ""
+
+
+def on_a_terminal(java_home: Path, *words: str) -> str:
+    """What is seen on a terminal that is a command's standard error."""
+    seen, terminal = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "pipeline", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "JAVA_HOME": str(java_home)},
+    )
+    os.close(terminal)
+    text = b""
+    with os.fdopen(seen, "rb", buffering=0) as screen, suppress(OSError):  # EIO: nobody writes to it any more
+        while part := screen.read(65536):
+            text += part
+    process.wait(100)
+    return text.decode()
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_on_a_terminal_it_is_seen_that_spark_starts(tmp_path: Path, flags: list[str]) -> None:
+    """A Java that takes three seconds, and then does not come up."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(
+        '#!/bin/sh\n[ "$1" = -version ] && { echo \'openjdk version "21.0.1"\' >&2; exit; }\nsleep 3\nexit 1\n'
+    )
+    java.chmod(0o755)
+    history = write_history(tmp_path / "history", ROWS[:10])
+    seen = on_a_terminal(tmp_path, "stats", "--history", history, "--master", "local[2]", *flags)
+    assert ("starting Spark on local[2]" in seen) is not bool(flags), seen
+    assert "holdfast: Spark did not start on local[2]" in seen
+
+
+def test_where_nobody_watches_waiting_shows_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pipeline_progress, "PATIENCE_S", 0.01)
+    with pipeline_progress.waiting("for something"):
+        time.sleep(0.1)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_device_template_comes_from_the_configuration(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def retained(
     if out is not None and out.suffix not in (".jsonl", ".parquet"):
         raise UsageError(f"expected --out to end in .jsonl or .parquet, got {str(out)!r}")
     table = open_history(where, whole=replay)
-    with session(master, memory, verbose) as spark:
+    with session(master, memory, verbose, as_json) as spark:
         past = retained_at(spark, table, where.tables, parse_at(at), filter, replay=replay)
         if past.how == "replay":
             check_whole(table)
@@ -244,7 +244,7 @@ def audit(
     where = places(history, tables, data, config)
     options = _link(live, user, password) if live is not None else None
     table = open_history(where)
-    with session(master, memory, verbose) as spark, spark_work(spark, "audit", table.rows):
+    with session(master, memory, verbose, as_json) as spark, spark_work(spark, "audit", table.rows):
         if options is not None:
             result = audit_live(spark, table, options, filter or "#", wait)
         else:
@@ -355,7 +355,7 @@ def report(
 
     where = places(history, tables, data, config)
     open_history(where, whole=update)
-    with session(master, memory, verbose) as spark:
+    with session(master, memory, verbose, as_json) as spark:
         keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices)
         try:
             with spark_work(spark, "report", keeper.history.rows):
@@ -408,7 +408,7 @@ def stats(
     asked = (max_retained_messages, max_payload_size, expiry_interval) != (None, None, None)
     now = datetime.now(UTC)
     table = open_history(where)
-    with session(master, memory, verbose) as spark:
+    with session(master, memory, verbose, as_json) as spark:
         rows = matching(history_frame(spark, table), filter)
         with spark_work(spark, "statistics", table.rows):
             found = summarise(rows, now)

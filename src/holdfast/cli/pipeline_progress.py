@@ -4,15 +4,16 @@ Spark says how many of its tasks are done; the share of tasks is shown as that s
 (no terminal), a line now and then instead of a bar.
 """
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +71,37 @@ def _show(meter: Meter, stop: threading.Event) -> None:
         task = progress.add_task(meter.what, total=meter.total, rate="")
         while not stop.wait(0.2):
             progress.update(task, completed=meter.done, rate=meter.rate())
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show on the terminal what is waited for, if it takes long enough to wonder. Without a terminal, nothing.
+
+    The terminal is opened anew: Spark starts with standard error sent to a file.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    stop = threading.Event()
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
+        thread = threading.Thread(target=_spin, args=(what, terminal, stop), name="waiting", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _spin(what: str, terminal: IO[str], stop: threading.Event) -> None:
+    if stop.wait(PATIENCE_S):
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(
+        *columns, console=Console(file=terminal), transient=True, redirect_stdout=False, redirect_stderr=False
+    ) as progress:
+        progress.add_task(what, total=None)
+        stop.wait()
 
 
 @contextmanager

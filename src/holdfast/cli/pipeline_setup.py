@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import Config
+from holdfast.cli.pipeline_progress import waiting
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,11 +88,13 @@ def open_history(where: Places, *, whole: bool = True) -> "HistoryTable":
 
 
 @contextmanager
-def session(master: str, memory: str, verbose: bool) -> Iterator["SparkSession"]:
+def session(master: str, memory: str, verbose: bool, as_json: bool = False) -> Iterator["SparkSession"]:
     """A Spark session for the length of a command. What goes wrong inside is said in one sentence."""
     from holdfast.spark.session import start_session
 
-    spark = start_session(master, memory=memory, verbose=verbose)
+    # whoever asked for Spark's own words sees that it starts
+    with nullcontext() if verbose or as_json else waiting(f"starting Spark on {master}"):
+        spark = start_session(master, memory=memory, verbose=verbose)
     with spark_in_one_sentence(verbose):
         try:
             yield spark
