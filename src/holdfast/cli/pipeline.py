@@ -31,6 +31,8 @@ from holdfast.cli.pipeline_setup import (
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
+    from holdfast.spark.jobs.audit import Audit
+    from holdfast.spark.jobs.restore import Restore
     from holdfast.spark.jobs.run import Step
     from holdfast.spark.mqtt.link import LinkOptions
 
@@ -97,6 +99,7 @@ def run(
 
         holdfast pipeline run --master spark://cluster:7077 --devices 'plant/{plant}/{device}/#'
     """
+    from holdfast.spark.jobs.moving import with_fresh_look
     from holdfast.spark.jobs.run import Runner
     from holdfast.spark.keeper import FOLLOWING, Keeper
 
@@ -117,7 +120,7 @@ def run(
 
                     runner = Runner(keeper, max_offsets=max_offsets, report=note)
                     _stop_on_signals(runner)
-                    runner.once()
+                    with_fresh_look(keeper.history, runner.once)
                 print(f"tables in {where.tables} have come to offset {keeper.history.end - 1:,}")
             else:
                 print(f"keeping tables in {where.tables} from {keeper.history.location}; Ctrl-C stops", flush=True)
@@ -125,7 +128,7 @@ def run(
                     keeper, max_offsets=max_offsets, trigger_s=trigger, statistics_s=statistics, report=print_step
                 )
                 _stop_on_signals(runner)
-                runner.forever()
+                with_fresh_look(keeper.history, runner.forever, calm_s=60)
                 print("stopped")
         finally:
             keeper.close()
@@ -172,25 +175,31 @@ def retained(
         holdfast pipeline retained --at 1200345 --out set.jsonl
     """
     from holdfast.spark.damage import check_whole
+    from holdfast.spark.jobs.moving import with_fresh_look
     from holdfast.spark.jobs.output import write_jsonl, write_parquet
     from holdfast.spark.jobs.past import retained_at
 
     where = places(history, tables, data, config)
     if out is not None and out.suffix not in (".jsonl", ".parquet"):
         raise UsageError(f"expected --out to end in .jsonl or .parquet, got {str(out)!r}")
+    moment = parse_at(at)
     table = open_history(where, whole=replay)
-    with session(master, memory, verbose, as_json) as spark:
-        past = retained_at(spark, table, where.tables, parse_at(at), filter, replay=replay)
-        if past.how == "replay":
-            check_whole(table)
-        with spark_work(spark, f"retained set by {past.how}", table.rows):
+    with session(master, memory, verbose, as_json) as spark, spark_work(spark, "retained set", table.rows):
+
+        def work() -> tuple[list[dict[str, Any]], int]:
+            past = retained_at(spark, table, where.tables, moment, filter, replay=replay)
+            if past.how == "replay":
+                check_whole(table)
             rows = past.rows.orderBy("topic")
             if out is not None:
-                number = write_jsonl(rows, out) if out.suffix == ".jsonl" else write_parquet(rows, out)
-                print(f"{number:,} retained messages written to {out}")
-                return
-            found = [row.asDict(recursive=True) for row in rows.limit(limit + 1).collect()]
-            total = len(found) if len(found) <= limit else rows.count()
+                return [], write_jsonl(rows, out) if out.suffix == ".jsonl" else write_parquet(rows, out)
+            first = [row.asDict(recursive=True) for row in rows.limit(limit + 1).collect()]
+            return first, len(first) if len(first) <= limit else rows.count()
+
+        found, total = with_fresh_look(table, work)
+    if out is not None:
+        print(f"{total:,} retained messages written to {out}")
+        return
     print_retained(found[:limit], total, as_json)
 
 
@@ -239,21 +248,28 @@ def audit(
     """
     from holdfast.spark.delta import Table
     from holdfast.spark.jobs.audit import audit_live, audit_table
+    from holdfast.spark.jobs.moving import with_fresh_look
     from holdfast.spark.tables import RETAINED_SHAPE
 
     where = places(history, tables, data, config)
     options = _link(live, user, password) if live is not None else None
     table = open_history(where)
     with session(master, memory, verbose, as_json) as spark, spark_work(spark, "audit", table.rows):
-        if options is not None:
-            result = audit_live(spark, table, options, filter or "#", wait)
-        else:
-            kept = Table(f"{where.tables}/retained", RETAINED_SHAPE)
-            if not kept.applied:
-                raise UsageError(f"there is no table in {where.tables} yet: `holdfast pipeline run --once` makes it")
-            result = audit_table(spark, table, kept.frame(spark), kept.applied)
-        rows = [row.asDict() for row in result.differences.orderBy("topic").limit(limit).collect()]
-        count = len(rows) if len(rows) < limit else result.differences.count()
+
+        def work() -> tuple["Audit", list[dict[str, Any]], int]:
+            if options is not None:
+                result = audit_live(spark, table, options, filter or "#", wait)
+            else:
+                kept = Table(f"{where.tables}/retained", RETAINED_SHAPE)
+                if not kept.applied:
+                    raise UsageError(
+                        f"there is no table in {where.tables} yet: `holdfast pipeline run --once` makes it"
+                    )
+                result = audit_table(spark, table, kept.frame(spark), kept.applied)
+            first = [row.asDict() for row in result.differences.orderBy("topic").limit(limit).collect()]
+            return result, first, len(first) if len(first) < limit else result.differences.count()
+
+        result, rows, count = with_fresh_look(table, work)
     other = f"the broker at {live}" if live else "the table `retained`"
     if as_json:
         report = {"version": result.version, "topics": result.topics, "differences": count, "older": result.older}
@@ -299,18 +315,24 @@ def restore(
         holdfast pipeline restore --at 1200345 --filter 'site/3/#' --to tcp://127.0.0.1:1883
     """
     from holdfast.spark.damage import check_whole
+    from holdfast.spark.jobs.moving import with_fresh_look
     from holdfast.spark.jobs.past import retained_at
     from holdfast.spark.jobs.restore import plan_restore, put_back
 
     where = places(history, tables, data, config)
     _link(to, user, password)  # a bad address is said before any work
     table = open_history(where, whole=False)
+    moment = parse_at(at)
     with session(master, memory, verbose) as spark, spark_work(spark, "restore", table.rows):
-        past = retained_at(spark, table, where.tables, parse_at(at), filter)
-        present = retained_at(spark, table, where.tables, None, filter)
-        if "replay" in (past.how, present.how):
-            check_whole(table)
-        plan = plan_restore(past.rows, present.rows, datetime.now(UTC), clear_others=clear_others)
+
+        def work() -> "Restore":
+            past = retained_at(spark, table, where.tables, moment, filter)
+            present = retained_at(spark, table, where.tables, None, filter)
+            if "replay" in (past.how, present.how):
+                check_whole(table)
+            return plan_restore(past.rows, present.rows, datetime.now(UTC), clear_others=clear_others)
+
+        plan = with_fresh_look(table, work)
         if dry_run:
             sample = [row.asDict() for row in plan.rows.orderBy("topic").limit(limit).collect()]
         elif plan.sets or plan.clears:
@@ -347,6 +369,7 @@ def report(
 
         holdfast pipeline report --no-update --json
     """
+    from holdfast.spark.jobs.moving import with_fresh_look
     from holdfast.spark.jobs.output import write_text
     from holdfast.spark.jobs.page import build_page, describe
     from holdfast.spark.jobs.report import collect
@@ -360,7 +383,7 @@ def report(
         try:
             with spark_work(spark, "report", keeper.history.rows):
                 if update:
-                    Runner(keeper).once()
+                    with_fresh_look(keeper.history, Runner(keeper).once)
                 found = collect(keeper, datetime.now(UTC))
         finally:
             keeper.close()
@@ -399,6 +422,7 @@ def stats(
         holdfast pipeline stats --max-retained-messages 100000 --max-payload-size 4096 --expiry-interval 86400
     """
     from holdfast.spark.fold import matching
+    from holdfast.spark.jobs.moving import with_fresh_look
     from holdfast.spark.jobs.numbers import summarise
     from holdfast.spark.jobs.whatif import Limits, what_if
     from holdfast.spark.keeper import history_frame
@@ -409,12 +433,17 @@ def stats(
     now = datetime.now(UTC)
     table = open_history(where)
     with session(master, memory, verbose, as_json) as spark:
-        rows = matching(history_frame(spark, table), filter)
-        with spark_work(spark, "statistics", table.rows):
+
+        def work() -> dict[str, Any]:
+            rows = matching(history_frame(spark, table), filter)
             found = summarise(rows, now)
             if asked:
                 outcome = what_if(rows, limits, int(now.timestamp() * 1_000_000))
                 found["what_if"] = {**outcome._asdict(), "limits": limits._asdict()}
+            return found
+
+        with spark_work(spark, "statistics", table.rows):
+            found = with_fresh_look(table, work)
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
         return

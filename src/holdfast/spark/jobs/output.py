@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, UsageError
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
@@ -61,5 +62,16 @@ def write_jsonl(rows: DataFrame, path: Path) -> int:
 
 def write_parquet(rows: DataFrame, path: Path) -> int:
     """A folder of Parquet files, written by executors."""
-    rows.write.mode("errorifexists").parquet(str(path.absolute()))
-    return rows.sparkSession.read.parquet(str(path.absolute())).count()
+    if path.exists():
+        raise UsageError(f"{path} exists already: remove it first, or name another")
+    path = path.absolute()
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        rows.write.parquet(str(part))
+        count = rows.sparkSession.read.parquet(str(part)).count()
+        os.replace(part, path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)  # Spark leaves an empty folder where it failed
+    return count
