@@ -15,6 +15,8 @@ import pytest
 from deltalake import DeltaTable
 
 from broker_process import free_port
+from holdfast.spark.mqtt.retained import read_snapshot
+from spark.brokers import Holdfast, link_options, publisher, wait_for
 from spark.publishes import oracle, publishes, write_history
 
 ROWS = publishes(5_000, topics=100, seed=41)
@@ -147,3 +149,37 @@ def test_the_pipeline_runs_end_to_end(master: str, tmp_path: Path) -> None:
     reported = pipeline(tmp_path, master, "report", "--no-update", "--out", str(tmp_path / "report.html"))
     assert reported.returncode == 0, reported.stderr
     assert (tmp_path / "report.html").stat().st_size > 1_000_000
+
+
+@pytest.mark.timeout(900)
+def test_a_running_broker_is_restored_and_audited(master: str, tmp_path: Path) -> None:
+    """The sink runs in executors here, and the live set travels from the client to them."""
+    broker = Holdfast(tmp_path)
+    url = f"tcp://127.0.0.1:{broker.port}"
+    try:
+        with publisher(broker.port) as publish:
+            for number in range(60):
+                publish(f"site/{number}", str(number), retain=True)
+        wait_for(lambda: offsets(tmp_path)[0] == 60, "history")
+        _, before = offsets(tmp_path)
+        with publisher(broker.port) as publish:
+            for number in range(0, 60, 2):
+                publish(f"site/{number}", b"" if number % 4 else b"wrong", retain=True)
+        wait_for(lambda: offsets(tmp_path)[0] == 90, "history")
+        restored = pipeline(tmp_path, master, "restore", "--at", str(before), "--to", url)
+        assert restored.stdout == "published 30 messages and 0 clears, 30 topics are as they were\n", restored.stderr
+        rows = [row for rows, _ in read_snapshot(link_options(broker.port), "site/#", 0, 5.0, 30) for row in rows]
+        assert {row["topic"]: row["payload"] for row in rows} == {f"site/{n}": str(n).encode() for n in range(60)}
+        audited = pipeline(tmp_path, master, "audit", "--live", url, "--json")
+        assert audited.returncode == 0, audited.stdout + audited.stderr
+        assert json.loads(audited.stdout)["topics"] == 60
+    finally:
+        broker.stop()
+
+
+def offsets(folder: Path) -> tuple[int, int]:
+    """How many rows history has, and the last offset."""
+    if not (folder / "history" / "_delta_log").exists():
+        return 0, 0
+    found = DeltaTable(folder / "history").to_pyarrow_table(columns=["offset"])["offset"].to_pylist()
+    return len(found), max(found, default=0)
