@@ -4,7 +4,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from pyspark.errors import PySparkException
@@ -12,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
+import holdfast.spark
 from holdfast.spark.failure import reason
 from holdfast.spark.fold import fold
 from holdfast.spark.mqtt.retained import read_snapshot
@@ -124,6 +127,66 @@ def test_shared_readers_get_each_message_once(
     assert len(folders) == 3, "one reader got everything"
 
 
+def test_options_by_kafkas_names_reach_batch_and_sink(spark: SparkSession, broker: Mosquitto | Holdfast) -> None:
+    options = {"kafka.bootstrap.servers": f"127.0.0.1:{broker.port}"}
+    rows = spark.createDataFrame([("one",)], "payload string")
+    rows.write.format("mqtt").options(**options, topic="kafka/1", retain="true").mode("append").save()
+    frame = spark.read.format("mqtt").options(**options, subscribe="kafka/#", quietPeriod="0.7").load()
+    assert [(row.topic, bytes(row.payload)) for row in frame.collect()] == [("kafka/1", b"one")]
+
+
+def test_one_reader_shares_with_the_others_of_its_group(
+    spark: SparkSession, broker: Mosquitto | Holdfast, tmp_path: Path
+) -> None:
+    """Another member of the group is a client of its own; each message goes to one of the two. In Kafka's words."""
+    heard: list[str] = []
+    member = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+    member.on_message = lambda _client, _data, message: heard.append(message.payload.decode())
+    member.connect("127.0.0.1", broker.port)
+    member.subscribe("$share/archive/group/#", 1)
+    member.loop_start()
+    options = {
+        "kafka.bootstrap.servers": f"127.0.0.1:{broker.port}",
+        "subscribe": "group/#",
+        "kafka.group.id": "archive",
+        "clientId": "spark-group",
+        "spool": str(tmp_path / "spool"),
+    }
+    out = tmp_path / "out"
+    query = drain(spark.readStream.format("mqtt").options(**options).load(), tmp_path / "checkpoint", out)
+    wait_for(lambda: query.lastProgress is not None, "the stream to start", 60)
+    with publisher(broker.port) as publish:
+        for number in range(100):
+            publish(f"group/{number}", f"{number:03d}")
+
+    def texts() -> list[str]:
+        return [row.text for row in spark.read.parquet(str(out)).collect()] if list(out.glob("*.parquet")) else []
+
+    wait_for(lambda: len(texts()) + len(heard) >= 100, "100 messages", 60)
+    query.stop()
+    member.disconnect()
+    member.loop_stop()
+    assert sorted(texts() + heard) == [f"{number:03d}" for number in range(100)]
+    assert texts()
+    assert heard
+
+
+def test_by_topic_lays_each_topic_into_one_task_in_order(spark: SparkSession) -> None:
+    def laid(frame: DataFrame) -> list[list[tuple[str, int]]]:
+        return [part for part in frame.rdd.map(lambda row: (row.topic, row.offset)).glom().collect() if part]
+
+    frame = updates(spark, "lay/", rows=400, topics=10).select("topic", "offset")
+    found = laid(holdfast.spark.by_topic(frame, partitions=3))
+    assert 1 < len(found) <= 3
+    where = {topic: index for index, part in enumerate(found) for topic, _ in part}
+    assert all(where[topic] == index for index, part in enumerate(found) for topic, _ in part)
+    assert all([offset for _, offset in part] == sorted(offset for _, offset in part) for part in found)
+    backwards = laid(holdfast.spark.by_topic(frame.withColumn("turn", -F.col("offset")), "turn", 2))
+    assert all([offset for _, offset in part] == sorted((at for _, at in part), reverse=True) for part in backwards)
+    with pytest.raises(AttributeError, match="no attribute 'by_topics'"):
+        holdfast.spark.by_topics  # noqa: B018
+
+
 def updates(spark: SparkSession, prefix: str, rows: int, topics: int) -> DataFrame:
     return spark.range(rows, numPartitions=8).select(
         F.col("id").alias("offset"),
@@ -224,8 +287,6 @@ def test_a_batch_that_was_committed_is_not_sent_again(
     source = tmp_path / "in"
     spark.createDataFrame([("once/1", "x")], "topic string, payload string").write.parquet(str(source))
     heard: list[bytes] = []
-    import paho.mqtt.client as paho
-    from paho.mqtt.enums import CallbackAPIVersion
 
     listener = paho.Client(CallbackAPIVersion.VERSION2)
     listener.on_message = lambda _c, _u, message: heard.append(message.payload)
