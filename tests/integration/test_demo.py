@@ -16,6 +16,9 @@ import psutil
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from holdfast.cli.demo import _one_sentence
+from holdfast.errors import UsageError
+
 TIMEOUT_S = 400.0
 SHORT = ("--rounds", "2")
 
@@ -145,3 +148,8 @@ def test_without_java_it_says_what_to_install_and_starts_nothing(demo: Callable[
     assert "Java 17 or newer" in running.output
     assert len(running.output.splitlines()) == 1
     assert not (tmp_path / "demo").exists()
+
+
+def test_an_error_without_words_is_said_by_its_name() -> None:
+    with pytest.raises(UsageError, match="the demo cannot go on: TimeoutError$"), _one_sentence(False):
+        raise TimeoutError

@@ -107,7 +107,7 @@ def _one_sentence(verbose: bool) -> Iterator[None]:
         with spark_in_one_sentence(verbose):
             yield
     except OSError as error:
-        raise UsageError(f"the demo cannot go on: {error or type(error).__name__}") from None
+        raise UsageError(f"the demo cannot go on: {str(error) or type(error).__name__}") from None
 
 
 class Story:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.options import Config
-from holdfast.cli.pipeline_display import print_differences, print_retained, print_stats, print_step, safe
+from holdfast.cli.pipeline_display import print_differences, print_plan, print_retained, print_stats, print_step
 from holdfast.cli.pipeline_progress import shown, spark_work
 from holdfast.cli.pipeline_setup import (
     DEFAULT_MASTER,
@@ -339,8 +339,7 @@ def restore(
             put_back(plan, _link_options(to, user, password))
     what = f"{plan.sets:,} messages and {plan.clears:,} clears, {plan.same:,} topics are as they were"
     if dry_run:
-        for row in sample:
-            print(f"{row['action']:5} {safe(row['topic'])}")
+        print_plan(sample)
         print(f"would publish {what}")
     else:
         print(f"published {what}")

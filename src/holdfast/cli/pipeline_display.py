@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from holdfast.spark.jobs.run import Step
@@ -29,12 +30,12 @@ def print_retained(rows: list[dict[str, Any]], total: int, as_json: bool) -> Non
     for row in rows:
         shown_row = plain(row)
         table.add_row(
-            safe(row["topic"]),
-            safe(brief(shown_row["payload"])),
+            cell(row["topic"]),
+            cell(brief(shown_row["payload"])),
             str(row["qos"]),
             (shown_row["timestamp"] or "")[:19].replace("T", " "),
             (shown_row["expires_at"] or "")[:19].replace("T", " "),
-            safe(row["client_id"] or ""),
+            cell(row["client_id"] or ""),
         )
     Console().print(table)
     more = f"; {total - len(rows):,} more with --limit or --out" if total > len(rows) else ""
@@ -47,10 +48,15 @@ def print_differences(rows: list[dict[str, Any]], count: int) -> None:
     table = Table("topic", "what", "history says", "found", box=None, pad_edge=False)
     for row in rows:
         cells = (row["topic"], row["problem"], brief(row["expected"] or "-"), brief(row["got"] or "-"))
-        table.add_row(*(safe(cell) for cell in cells))
+        table.add_row(*(cell(text) for text in cells))
     Console().print(table)
     if count > len(rows):
         print(f"… and {count - len(rows):,} more")
+
+
+def print_plan(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        print(f"{row['action']:5} {printable(row['topic'])}")
 
 
 def print_stats(found: dict[str, Any]) -> None:
@@ -70,14 +76,18 @@ def print_stats(found: dict[str, Any]) -> None:
         for reason, number in sorted(what["refused"].items()):
             print(f"  {number:,} publishes would be {reason.replace('_', ' by ')}")
         for topic, number in what["topics"][:20]:
-            print(f"  {number:>8,} refused on {safe(topic)}")
+            print(f"  {number:>8,} refused on {printable(topic)}")
 
 
 def brief(text: str, width: int = 60) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def safe(text: str) -> str:
-    """Topics and payloads are data: no markup, no control characters of the terminal."""
-    clean = "".join(character if character.isprintable() else "·" for character in text)
-    return clean.replace("[", "\\[")
+def printable(text: str) -> str:
+    """Topics and payloads are data: no control characters of the terminal."""
+    return "".join(character if character.isprintable() else "·" for character in text)
+
+
+def cell(text: str) -> Text:
+    """For a table, where a plain string would be read as markup."""
+    return Text(printable(text))
