@@ -1,7 +1,9 @@
-"""`/metrics`: Prometheus can read it, it counts what happened, and what is in deploy/ asks only for what is there."""
+"""`/metrics`: Prometheus can read it, it counts what happened, what is in deploy/ asks only for what is there, and
+the guide leaves none out."""
 
 import json
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,9 @@ from broker_process import BrokerProcess, Unique
 from http_api import LISTEN, Api
 from wire import Publish
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+GUIDE = ROOT / "docs" / "guides" / "metrics.md"
 
 
 def metrics(api: Api) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -65,6 +69,29 @@ def test_the_dashboard_and_the_alerts_ask_only_for_what_is_there(api: Api) -> No
     known = {name for name, _ in metrics(api)}
     assert len(asked) > 20
     assert asked - known == set()
+
+
+def test_the_guide_names_every_metric_with_its_labels_and_no_other(api: Api) -> None:
+    served = {}
+    for family in text_string_to_metric_families(api.get("/metrics").text):
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        served[family.name + ("_total" if family.type == "counter" else "")] = ", ".join(sorted(labels))
+    named = re.findall(r"`((?:holdfast|emqx)_\w+)(?:\{([\w, ]+)\})?`", GUIDE.read_text())
+    assert dict(named) == served
+    assert len(named) == len(served), "one is named twice"
+
+
+def test_datagrams_that_are_no_packet_are_counted(start_broker: Callable[..., BrokerProcess]) -> None:
+    broker = start_broker(listen=(*LISTEN, "udp://127.0.0.1:0"))
+    with Api(broker) as api, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.settimeout(10)
+        stranger.connect(("127.0.0.1", broker.ports["udp"]))
+        assert metrics(api)["holdfast_datagrams_dropped_total", ()] == 0
+        for malformed in ("00", "01", "FF 04", "05 04 04 01", "05 FE 00 00 00"):
+            stranger.send(bytes.fromhex(malformed))
+        stranger.send(bytes.fromhex("08 04 04 01 00 3C 63 34"))  # a CONNECT, answered once all before it was read
+        assert stranger.recv(100) == bytes.fromhex("03 05 00")
+        assert metrics(api)["holdfast_datagrams_dropped_total", ()] == 5
 
 
 def test_labels_that_the_alerts_name_are_there(api: Api) -> None:
