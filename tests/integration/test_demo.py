@@ -151,5 +151,5 @@ def test_without_java_it_says_what_to_install_and_starts_nothing(demo: Callable[
 
 
 def test_an_error_without_words_is_said_by_its_name() -> None:
-    with pytest.raises(UsageError, match="the demo cannot go on: TimeoutError$"), _one_sentence(False):
+    with pytest.raises(UsageError, match=r"the demo cannot go on: TimeoutError$"), _one_sentence(False):
         raise TimeoutError

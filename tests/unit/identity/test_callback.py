@@ -1,7 +1,6 @@
 """The login service, asked over real HTTP on loopback."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,6 @@ import pytest
 from holdfast.errors import ConfigError
 from holdfast.identity.callback import Callback
 from login_service import Service
-
-Ask = Callable[..., Any]
 
 
 def ask(callback: Callback, password: bytes = b"secret", username: str = "alice", address: str = "10.0.0.1:5") -> Any:
