@@ -72,5 +72,5 @@ def _advice(path: str, fault: str, first: str) -> str:
     doctor = f"holdfast doctor {root.parent if root is not None else 'DATA'} --repair"
     return (
         f"history file {path} {fault}: put it back from a backup; without one, {first}stop the broker and run "
-        f"`{doctor}`, which goes on without it and says what is lost"
+        f"`{doctor}`, which goes on without it, and if it is recent without what came later and has left the journal"
     )
