@@ -61,26 +61,24 @@ def traffic_after(old: DataFrame, new: DataFrame) -> DataFrame:
 
 
 def devices(batch: DataFrame, template: TopicTemplate) -> DataFrame:
-    """What each device of the template sent in each hour. A device is its named levels, joined."""
+    """What each message of a device of the template adds to its hour. A device is its named levels, joined."""
     rows = batch.where(template.filter.column(F.col("topic")))
-    found = (
-        rows.withColumn("device", F.concat_ws("/", *template.fields(F.col("topic")).values()))
-        .groupBy(F.date_trunc("hour", "timestamp").alias("hour"), "device")
-        .agg(
-            F.count("*").alias("messages"),
-            F.sum(F.length("payload")).cast("long").alias("bytes"),
-            F.count_if(F.col("outcome") == OUTCOME_SET).alias("sets"),
-            F.count_if(F.col("outcome").startswith("refused")).alias("refused"),
-            F.min("timestamp").alias("first_seen"),
-            F.max("timestamp").alias("last_seen"),
-        )
+    return rows.select(
+        F.date_trunc("hour", "timestamp").alias("hour"),
+        F.concat_ws("/", *template.fields(F.col("topic")).values()).alias("device"),
+        F.lit(1).cast("long").alias("messages"),
+        F.length("payload").cast("long").alias("bytes"),
+        (F.col("outcome") == OUTCOME_SET).cast("long").alias("sets"),
+        F.col("outcome").startswith("refused").cast("long").alias("refused"),
+        F.col("timestamp").alias("first_seen"),
+        F.col("timestamp").alias("last_seen"),
     )
-    return found.withColumn("fields", _named(template))
 
 
 def devices_after(old: DataFrame, new: DataFrame, template: TopicTemplate) -> DataFrame:
     merged = (
-        old.unionByName(new)
+        old.drop("fields")
+        .unionByName(new)
         .groupBy("hour", "device")
         .agg(
             *(F.sum(name).alias(name) for name in ("messages", "bytes", "sets", "refused")),
