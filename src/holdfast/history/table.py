@@ -15,7 +15,8 @@ CONFIGURATION = {
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
-WRITING = WriterProperties(compression="ZSTD")
+# Row groups are what readers share a file out by: small enough for every core to have some.
+WRITING = WriterProperties(compression="ZSTD", max_row_group_size=250_000)
 
 
 @dataclass(frozen=True)

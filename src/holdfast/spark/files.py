@@ -20,7 +20,7 @@ from holdfast.spark.ranges import filesystem_of
 
 REPORT_SCHEMA = "path string, size long, rows long, stats string"
 # Where a reader asks for one moment, a row group is what it reads or leaves.
-GROUP_ROWS = 10_000
+GROUP_ROWS = 20_000
 # Columns whose values come again and again. A dictionary of the others only costs: twice the time to read them.
 REPEATED = ("client_id", "username", "protocol", "content_type", "response_topic", "qos", "payload_format", "outcome")
 
@@ -118,7 +118,7 @@ def write_file(table: pa.Table, root: str, shape: Shape, prefix: str = "") -> pa
         table,
         path,
         filesystem=filesystem,
-        compression="snappy",
+        compression="zstd",
         row_group_size=GROUP_ROWS if prefix else None,
         use_dictionary=[column for column in table.column_names if column in REPEATED],
     )

@@ -90,6 +90,7 @@ class _Task:
         marks = pc.is_null(received["topic"])
         [run] = received["run"].filter(marks).to_pylist()
         rows = received.filter(pc.invert(marks)).combine_chunks()
+        del received
         kinds = rows["kind"]
         changed = rows.filter(pc.or_(pc.equal(kinds, SET), pc.equal(kinds, CLEARED)))
         for part in self.leaves:

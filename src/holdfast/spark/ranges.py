@@ -35,7 +35,7 @@ from holdfast.spark.topics import TopicFilter
 
 BATCH_BYTES = 16 << 20
 # Small, so that Spark works on one batch while Python reads the next.
-BATCH_ROWS = 8_192
+BATCH_ROWS = 32_768
 
 
 class HistoryFile(NamedTuple):
@@ -396,9 +396,10 @@ def _read_file(
         size, rows = size + width, rows + count
     if not groups:
         return
+    present = [name for name in columns if name not in _without_values(file, groups)]
     batch_rows = max(64, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
     try:
-        for batch in file.iter_batches(batch_rows, row_groups=groups, columns=columns, use_threads=False):
+        for batch in file.iter_batches(batch_rows, row_groups=groups, columns=present, use_threads=False):
             if not whole:
                 offsets = batch.column("offset")
                 batch = batch.filter(pc.and_(pc.greater_equal(offsets, piece.start), pc.less(offsets, piece.end)))
@@ -410,9 +411,29 @@ def _read_file(
         raise StoreError(f"a history file of offsets {piece.start} to {piece.end - 1} is damaged: {error}") from None
 
 
+def _without_values(file: pq.ParquetFile, groups: list[int]) -> set[str]:
+    """Columns with nothing but nulls, which need not be decoded: most publishes have no properties.
+
+    Lists are left out, because an empty list is counted as if it were a null.
+    """
+    found: set[str] | None = None
+    for index in groups:
+        group = file.metadata.row_group(index)
+        empty = set()
+        for number in range(group.num_columns):
+            column = group.column(number)
+            bounds = column.statistics
+            if bounds is not None and bounds.has_null_count and bounds.null_count == group.num_rows:
+                empty.add(column.path_in_schema)
+        found = empty if found is None else found & empty
+    return {name for name in found or () if "." not in name}
+
+
 def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Spark checks the Arrow schema to the letter, and compaction or another writer may spell a type differently."""
-    batch = batch.select(schema.names)
-    if batch.schema.equals(schema):
-        return batch
-    return pa.RecordBatch.from_arrays([batch.column(field.name).cast(field.type) for field in schema], schema=schema)
+    have = set(batch.schema.names)
+    columns = [
+        batch.column(field.name).cast(field.type) if field.name in have else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

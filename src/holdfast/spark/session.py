@@ -95,6 +95,12 @@ def start_session(
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     cores = os.cpu_count() or 2
+    local = {
+        # rows are not spread evenly over files: some more tasks than cores even that out
+        "spark.sql.files.minPartitionNum": str(2 * cores),
+        # to look at some hundred files takes less time than the job that Spark would start for it
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
+    }
     given = settings or {}
     conf = {
         **SQL_SETTINGS,
@@ -109,6 +115,7 @@ def start_session(
             shuffle_partitions or (max(cores, 4) if master.startswith("local") else 64)
         ),
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
+        **(local if master.startswith("local") else {}),
         **given,
     }
     for side in ("driver", "executor"):
