@@ -11,13 +11,14 @@ from pyspark.sql import SparkSession
 
 from broker_process import BrokerProcess, start_holdfast
 from holdfast.spark.jobs.run import Runner
-from holdfast.spark.keeper import SHAPES, Keeper
+from holdfast.spark.keeper import Keeper
 from holdfast.spark.mqtt.link import LINK_OPTIONS
 from holdfast.spark.mqtt.retained import RETAINED_OPTIONS
 from holdfast.spark.mqtt.sink import COLUMNS as SINK_COLUMNS
 from holdfast.spark.mqtt.sink import SINK_OPTIONS
 from holdfast.spark.mqtt.stream import STREAM_OPTIONS
 from holdfast.spark.ranges import History
+from holdfast.spark.shapes import SHAPES
 from holdfast.spark.source import OPTIONS
 from spark.brokers import publisher, wait_for
 from spark.publishes import oracle, publishes

@@ -120,15 +120,3 @@ def test_a_file_that_is_gone_for_good_is_named(spark: SparkSession, history: Pat
         with_fresh_look(table, work)
     assert f"history file {path} is missing, although its table names it" in str(caught.value)
     assert len(tried) == ATTEMPTS
-
-
-def test_work_without_end_is_not_given_up_for_what_is_long_past(spark: SparkSession, history: Path) -> None:
-    tried = []
-
-    def work() -> str:
-        tried.append(1)
-        if len(tried) < 10:
-            raise FileNotFoundError(2, "Failed to open local file '/x.parquet'")
-        return "done"
-
-    assert with_fresh_look(History(str(history)), work, calm_s=0) == "done"

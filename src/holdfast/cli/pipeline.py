@@ -99,7 +99,6 @@ def run(
 
         holdfast pipeline run --master spark://cluster:7077 --devices 'plant/{plant}/{device}/#'
     """
-    from holdfast.spark.jobs.moving import with_fresh_look
     from holdfast.spark.jobs.run import Runner
     from holdfast.spark.keeper import FOLLOWING, Keeper
 
@@ -120,7 +119,7 @@ def run(
 
                     runner = Runner(keeper, max_offsets=max_offsets, report=note)
                     _stop_on_signals(runner)
-                    with_fresh_look(keeper.history, runner.once)
+                    runner.once()
                 print(f"tables in {where.tables} have come to offset {keeper.history.end - 1:,}")
             else:
                 print(f"keeping tables in {where.tables} from {keeper.history.location}; Ctrl-C stops", flush=True)
@@ -128,7 +127,7 @@ def run(
                     keeper, max_offsets=max_offsets, trigger_s=trigger, statistics_s=statistics, report=print_step
                 )
                 _stop_on_signals(runner)
-                with_fresh_look(keeper.history, runner.forever, calm_s=60)
+                runner.forever()
                 print("stopped")
         finally:
             keeper.close()
@@ -368,7 +367,6 @@ def report(
 
         holdfast pipeline report --no-update --json
     """
-    from holdfast.spark.jobs.moving import with_fresh_look
     from holdfast.spark.jobs.output import write_text
     from holdfast.spark.jobs.page import build_page, describe
     from holdfast.spark.jobs.report import collect
@@ -382,7 +380,7 @@ def report(
         try:
             with spark_work(spark, "report", keeper.history.rows):
                 if update:
-                    with_fresh_look(keeper.history, Runner(keeper).once)
+                    Runner(keeper).once()
                 found = collect(keeper, datetime.now(UTC))
         finally:
             keeper.close()

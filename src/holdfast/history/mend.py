@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.errors import StoreError
+from holdfast.history.schema import WRITER_APP_ID
 from holdfast.history.table import load
 
 LOG = "_delta_log"
@@ -39,19 +40,24 @@ def file_problem(folder: Path, name: str, size: int) -> str:
     return f"file {name} is missing" if found < 0 else f"file {name} has {found} bytes, expected {size}"
 
 
-def torn_tail(folder: Path) -> tuple[list[Path], str]:
-    """The newest commits from the first torn one on, and what is wrong with that one."""
+def torn_tail(folder: Path, kept_from: int) -> tuple[list[Path], str]:
+    """The newest commits from the first torn one on, and what is wrong with that one.
+
+    A commit whose file is damaged counts only while the journal, which has offsets from `kept_from` on, can give back
+    what it and the later ones brought. A damaged file further back costs its own rows, never sound ones.
+    """
     tail = commits(folder)[-LOOK_BACK:]
+    written = [actions_of(commit) for commit in tail]
+    reached = reached_before(written)
     removed: set[str] = set()  # by later commits: those files may be gone
     torn: list[Path] = []
     reason = ""
-    for commit in reversed(tail):
-        actions = actions_of(commit)
+    for commit, actions, before in zip(reversed(tail), reversed(written), reversed(reached), strict=True):
         problem = "" if actions else f"commit {commit.name} is not whole"
         for action in actions:
             if "remove" in action:
                 removed.add(action["remove"]["path"])
-            elif "add" in action and action["add"]["path"] not in removed:
+            elif "add" in action and action["add"]["path"] not in removed and before + 1 >= kept_from:
                 problem = problem or file_problem(folder, action["add"]["path"], action["add"]["size"])
         if problem:
             reason = problem
@@ -59,11 +65,25 @@ def torn_tail(folder: Path) -> tuple[list[Path], str]:
     return torn, reason
 
 
-def mend(folder: Path, quarantine: Path) -> str:
-    """Take back what is torn at the end of the table. What was done, or nothing when nothing was torn."""
+def reached_before(written: list[list[dict[str, Any]]]) -> list[int]:
+    """The offset that the table had come to before each of these commits; 0 where none of them says."""
+    found: list[int] = []
+    last = 0
+    for actions in written:
+        found.append(last)
+        for action in actions:
+            if action.get("txn", {}).get("appId") == WRITER_APP_ID:
+                last = action["txn"]["version"]
+    return found
+
+
+def mend(folder: Path, quarantine: Path, kept_from: int = 0) -> str:
+    """Take back what is torn at the end of the table, as far as a journal that has offsets from `kept_from` on can give
+    it back. What was done, or nothing when nothing was torn.
+    """
     if not (folder / LOG).is_dir():
         return ""
-    torn, reason = torn_tail(folder)
+    torn, reason = torn_tail(folder, kept_from)
     if not torn:
         return ""
     first = torn[0].stem

@@ -29,14 +29,16 @@ class HistoryWriter:
     Invariant: `last` is the offset in the table's newest commit.
     """
 
-    def __init__(self, folder: Path, quarantine: Path) -> None:
-        """Open or create the table, without what was torn at its end. Raises StoreError while another writer has it."""
+    def __init__(self, folder: Path, quarantine: Path, kept_from: int = 0) -> None:
+        """Open or create the table, without what was torn at its end and is still in the journal, which has offsets
+        from `kept_from` on. Raises StoreError while another writer has it.
+        """
         self.folder = folder
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.lock = os.open(folder.parent / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.mended = mend(folder, quarantine)
+            self.mended = mend(folder, quarantine, kept_from)
             self.table: DeltaTable = load(folder) if exists(folder) else create(folder)
         except BlockingIOError:
             os.close(self.lock)

@@ -7,8 +7,8 @@ from urllib.parse import unquote
 from pyarrow.fs import FileType, LocalFileSystem
 
 from holdfast.errors import StoreError
-from holdfast.spark.keeper import SHAPES
 from holdfast.spark.ranges import History
+from holdfast.spark.shapes import SHAPES
 
 UNREADABLE = re.compile(
     r"\[FAILED_READ_FILE\.(?:NO_HINT|CANNOT_READ_FILE_FOOTER)\] Encountered error while reading file (.+?)\.(?:\s|$)"
@@ -20,15 +20,17 @@ MISSING = re.compile(
 LOG = "_delta_log"
 
 
-def check_whole(history: History) -> None:
-    """Compare the files of history with the sizes in its log. What is gone is left to who reads: it may have moved.
+def check_whole(history: History, start: int = 0, end: int | None = None) -> None:
+    """Compare the files of a range of history with the sizes in its log. What is gone is left to who reads: it may have
+    moved.
 
     Spark takes a file that was cut to nothing for one that has no rows, and answers without them.
     """
     if not isinstance(history.filesystem, LocalFileSystem):
         return  # an object store keeps an object whole or not at all, and asking for each one takes time
-    paths = [file.path.removeprefix("file://") for file in history.files]
-    for file, found in zip(history.files, history.filesystem.get_file_info(paths), strict=True):
+    files = history.between(start, history.end if end is None else end)
+    paths = [file.path.removeprefix("file://") for file in files]
+    for file, found in zip(files, history.filesystem.get_file_info(paths), strict=True):
         if found.type == FileType.File and found.size != file.size:
             raise StoreError(explain(found.path, f"it has {found.size:,} bytes, expected {file.size:,}"))
 
@@ -72,5 +74,5 @@ def _advice(path: str, fault: str, first: str) -> str:
     doctor = f"holdfast doctor {root.parent if root is not None else 'DATA'} --repair"
     return (
         f"history file {path} {fault}: put it back from a backup; without one, {first}stop the broker and run "
-        f"`{doctor}`, which goes on without it, and if it is recent without what came later and has left the journal"
+        f"`{doctor}`, which goes on without it"
     )

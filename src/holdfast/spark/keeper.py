@@ -18,35 +18,24 @@ from pyspark.sql import functions as F
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.schema import COLUMNS, OUTCOME_CLEARED, OUTCOME_SET
 from holdfast.spark import leaves
-from holdfast.spark.delta import Shape, Table, absolute
+from holdfast.spark.damage import check_whole
+from holdfast.spark.delta import Table, absolute
 from holdfast.spark.files import write_files
 from holdfast.spark.gather import gather
-from holdfast.spark.hygiene import HYGIENE_SHAPE, hygiene
+from holdfast.spark.hygiene import hygiene
 from holdfast.spark.merge import BY_TOPIC, Leaves, merge
 from holdfast.spark.options import micros
 from holdfast.spark.ranges import History
+from holdfast.spark.shapes import SHAPES
 from holdfast.spark.tables import (
-    DEVICES_SHAPE,
-    INTERVALS_SHAPE,
-    RETAINED_SHAPE,
-    TRAFFIC_SHAPE,
     devices,
     devices_after,
     traffic,
     traffic_after,
 )
-from holdfast.spark.topic_stats import TOPIC_STATS_SHAPE
 from holdfast.spark.topics import TopicTemplate
 
 DEFAULT_TEMPLATE = "site/{site}/line/{line}/{device}/#"
-SHAPES: dict[str, Shape] = {
-    "retained": RETAINED_SHAPE,
-    "retained_intervals": INTERVALS_SHAPE,
-    "topic_stats": TOPIC_STATS_SHAPE,
-    "device_stats": DEVICES_SHAPE,
-    "traffic": TRAFFIC_SHAPE,
-    "hygiene": HYGIENE_SHAPE,
-}
 # What follows history row by row; `hygiene` follows `retained`.
 BY_TIME = ("device_stats", "traffic")
 FOLLOWING = (*BY_TOPIC, *BY_TIME)
@@ -64,6 +53,7 @@ def history_frame(spark: SparkSession, history: History, start: int = 0, end: in
     files = history.holding(start, end)
     if not files:
         return spark.createDataFrame([], HISTORY_DDL)
+    check_whole(history, start, end)
     bound_arrow_batches(spark, history, start, end)
     rows = spark.read.schema(HISTORY_DDL).parquet(*files)
     return rows.where((F.col("offset") >= start) & (F.col("offset") < end))

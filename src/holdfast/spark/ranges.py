@@ -249,14 +249,14 @@ class History:
 
     def times(self, start: int, end: int) -> tuple[datetime, datetime]:
         """From when to when the rows of a range are, or a little more."""
-        files = [file for file in self.files if file.first < end and file.last >= start]
+        files = self.between(start, end)
         first, last = min(file.first_us for file in files), max(file.last_us for file in files)
         epoch = datetime.fromtimestamp(0, UTC)
         return epoch + timedelta(microseconds=first), epoch + timedelta(microseconds=last)
 
     def width(self, start: int, end: int) -> int:
         """About how many bytes a row of this range has in memory; files are compressed."""
-        files = [file for file in self.files if file.first < end and file.last >= start]
+        files = self.between(start, end)
         return max(1, 4 * sum(file.size for file in files) // max(1, sum(file.rows for file in files)))
 
     def next_row(self, offset: int) -> int:
@@ -281,8 +281,12 @@ class History:
                 found += file.rows * inside // (file.last + 1 - file.first)
         return found
 
+    def between(self, start: int, end: int) -> list[HistoryFile]:
+        """The files that may have a row of a range."""
+        return [file for file in self.files if file.first < end and file.last >= start]
+
     def holding(self, start: int, end: int) -> tuple[str, ...]:
-        return tuple(file.path for file in self.files if file.first < end and file.last >= start)
+        return tuple(file.path for file in self.between(start, end))
 
     def plan(self, start: int, end: int, rows_per_piece: int) -> list[Piece]:
         """Cut `[start, end)` so that each piece has about this many rows and no row is in two pieces."""

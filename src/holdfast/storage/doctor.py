@@ -171,7 +171,7 @@ def repair_history(folder: DataFolder) -> list[str]:
         return []
     done: list[str] = []
     try:
-        mended = mend.mend(folder.history, folder.quarantine)
+        mended = mend.mend(folder.history, folder.quarantine, folder.journal_keeps_from())
         done += [mended] if mended else []
         load(folder.history)
     except StoreError as error:

@@ -13,6 +13,8 @@ from pathlib import Path
 from holdfast.journal.disk import Disk
 from holdfast.journal.segment import segment_names
 
+NO_OFFSET = 1 << 63
+
 
 @dataclass(frozen=True)
 class DataFolder:
@@ -47,6 +49,11 @@ class DataFolder:
         """The offset from which on the journal reaches; 0 when there is no journal."""
         names = segment_names(Disk(), self.journal)
         return names[0].first if names else 0
+
+    def journal_keeps_from(self) -> int:
+        """The lowest offset that can still be read from the journal; above all offsets when there is no journal."""
+        names = segment_names(Disk(), self.journal)
+        return names[0].first if names else NO_OFFSET
 
     def has_history(self) -> bool:
         return (self.history / "_delta_log").is_dir()

@@ -30,7 +30,7 @@ class HistoryKeeper(Follower):
         self.due = {"sync": now, "compact": now + 30, "retain": now + 45, "vacuum": now + VACUUM_EVERY_S}
 
     def open(self) -> int:
-        self.writer = HistoryWriter(self.folder.history, self.folder.quarantine)
+        self.writer = HistoryWriter(self.folder.history, self.folder.quarantine, self.folder.journal_keeps_from())
         if self.writer.mended:
             report(note=self.writer.mended)
         self.reached = self.writer.last

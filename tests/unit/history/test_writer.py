@@ -277,6 +277,24 @@ def test_commits_torn_by_a_power_cut_are_taken_back_and_written_again(folder: Pa
     assert mend.problems(folder) == []
 
 
+@pytest.mark.parametrize("damage", ["file cut", "file missing"])
+def test_a_damaged_file_that_the_journal_cannot_give_back_costs_its_own_rows_only(folder: Path, damage: str) -> None:
+    writer = open_writer(folder)
+    for i in range(5):
+        fill(writer, i * 10 + 1, i * 10 + 10)
+    writer.close()
+    path = folder / next(a["add"]["path"] for a in mend.actions_of(mend.commits(folder)[-3]) if "add" in a)
+    path.unlink() if damage == "file missing" else path.write_bytes(path.read_bytes()[:100])
+    again = HistoryWriter(folder, folder.parent / "quarantine", kept_from=41)
+    assert (again.mended, again.last) == ("", 50)
+    fill(again, 51, 60)
+    again.close()
+    assert len(mend.problems(folder)) == 1
+    [lost] = mend.forget_missing(folder)
+    assert "offsets 21 to 30 are lost" in lost
+    assert offsets(folder) == [*range(1, 21), *range(31, 61)]
+
+
 def test_a_table_damaged_deep_inside_stops_history_and_is_not_guessed_at(folder: Path) -> None:
     writer = open_writer(folder)
     fill(writer, 1, 10)

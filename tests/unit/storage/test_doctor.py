@@ -186,3 +186,17 @@ def test_a_lost_file_of_the_history_costs_its_rows_and_no_others(folder: DataFol
     assert texts(folder) == []
     rows = load(folder.history).to_pyarrow_table()["offset"].to_pylist()
     assert sorted(rows) == [o for o in range(1, 101) if not 21 <= o <= 40]
+
+
+def test_a_damaged_file_of_history_costs_no_sound_rows_once_the_journal_has_moved_on(folder: DataFolder) -> None:
+    from holdfast.history import mend
+    from holdfast.history.table import load
+
+    for segment in folder.journal.glob("*.hfj"):
+        segment.unlink()
+    commit = mend.commits(folder.history)[2]
+    damaged = folder.history / next(action["add"]["path"] for action in mend.actions_of(commit) if "add" in action)
+    damaged.write_bytes(damaged.read_bytes()[:50])
+    assert any("offsets 21 to 40 are lost" in line for line in doctor.repair(folder))
+    rows = load(folder.history).to_pyarrow_table()["offset"].to_pylist()
+    assert sorted(rows) == [o for o in range(1, 101) if not 21 <= o <= 40]

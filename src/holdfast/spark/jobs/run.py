@@ -7,15 +7,12 @@ they follow in fewer, larger steps. Whoever starts from far behind takes all tab
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple
 
-from pyspark.errors import PySparkException
-
+from holdfast.spark.jobs.moving import with_fresh_look
 from holdfast.spark.keeper import BY_TIME, Keeper
 from holdfast.spark.merge import BY_TOPIC
-
-# A file that a plan named may be gone: compacted into another one and vacuumed. The rows are not.
-GONE = ("FILE_NOT_EXIST", "FileNotFoundException", "does not exist")
 
 
 class Step(NamedTuple):
@@ -98,14 +95,8 @@ class Runner:
 
     def _advance(self, names: Sequence[str], until: int | None) -> int:
         begun = time.monotonic()
-        for attempt in range(4):
-            try:
-                moved = self.keeper.advance_together(names, self.max_offsets, until)
-                break
-            except (PySparkException, FileNotFoundError) as error:
-                if attempt == 3 or not (isinstance(error, FileNotFoundError) or any(s in str(error) for s in GONE)):
-                    raise
-                self.keeper.refresh()
+        work = partial(self.keeper.advance_together, names, self.max_offsets, until)
+        moved = with_fresh_look(self.keeper.history, work)
         if moved:
             behind = self.keeper.behind(names[0])
             applied = self.keeper.tables[names[0]].applied
