@@ -2,13 +2,14 @@
 
 Where the broker can say that a snapshot is complete (Holdfast does, when asked at CONNECT), its word and its count are
 what ends the read. A topic that changes before its turn is not in such a snapshot, its change comes as a live message
-instead; so the reader asks again for what changed since, until it has every topic. Elsewhere nothing on the wire marks
-the end; then a quiet period after the last message does, and how long that is is an option.
+instead; so the reader asks again for what changed since, and in the end for single topics, until it knows of every one.
+Elsewhere nothing on the wire marks the end; then a quiet period after the last message does, and how long that is is an
+option.
 """
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -28,6 +29,8 @@ END_TOPIC = "$holdfast/snapshot/end"
 ASKING = (("holdfast-snapshot", "mark"), ("holdfast-retained-meta", "on"))
 BATCH_ROWS = 4096
 PASSES = 20
+# So few topics are asked for one by one.
+FEW = 100
 
 
 class Snapshot:
@@ -91,30 +94,59 @@ class RetainedReader(DataSourceReader):
                 yield batch_of(rows, self.columns)
 
 
+Rows = list[dict[str, Any]]
+
+
 def read_snapshot(
     options: LinkOptions, topic_filter: str, qos: int, quiet: float, timeout: float
-) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any] | None]]:
+) -> Iterator[tuple[Rows, dict[str, Any] | None]]:
     """Rows as they come; with the last of them what the broker said at the end, None from one that says nothing."""
-    deadline = time.monotonic() + timeout
-    seen: set[str] = set()
+    reader = _Passes(options, qos, quiet, timeout)
     since: int | None = None
     for _ in range(PASSES):
-        link = Link(options, user_properties=ASKING)
-        snapshot = Snapshot(topic_filter, link.version)
-        link.on_message = snapshot.add
-        try:
-            link.subscribe(topic_filter, qos, properties=None if since is None else changed_since(since))
-            for rows in _arriving(link, snapshot, quiet, deadline, timeout):
-                yield _new(rows, seen), None
-        finally:
-            link.close()
-        rows = _new(snapshot.take(), seen)
-        if snapshot.end is None or snapshot.changed <= seen:
+        snapshot, rows = yield from reader.take(topic_filter, since)
+        missing = snapshot.changed - reader.seen
+        if snapshot.end is not None and since is not None and len(missing) <= FEW:
+            # most likely they are not retained at all, and are published without end: each is asked for by itself
+            for topic in sorted(missing):
+                rows += yield from reader.settle(topic)
+            missing = set()
+        if snapshot.end is None or not missing:
             yield rows, snapshot.end
             return
         yield rows, None
         since = int(snapshot.end["version"])
     raise ProtocolError(f"topics of {topic_filter!r} changed each of {PASSES} times that the retained set was read")
+
+
+class _Passes:
+    """One read of a retained set, in as many goes as it takes. Each topic is given out once."""
+
+    def __init__(self, options: LinkOptions, qos: int, quiet: float, timeout: float) -> None:
+        self.options, self.qos, self.quiet, self.timeout = options, qos, quiet, timeout
+        self.deadline = time.monotonic() + timeout
+        self.seen: set[str] = set()
+
+    def take(self, topic_filter: str, since: int | None) -> Generator[tuple[Rows, None], None, tuple[Snapshot, Rows]]:
+        """The retained set, or what has changed of it since; the last of its rows are returned."""
+        link = Link(self.options, user_properties=ASKING)
+        snapshot = Snapshot(topic_filter, link.version)
+        link.on_message = snapshot.add
+        try:
+            link.subscribe(topic_filter, self.qos, properties=None if since is None else changed_since(since))
+            for rows in _arriving(link, snapshot, self.quiet, self.deadline, self.timeout):
+                yield _new(rows, self.seen), None
+        finally:
+            link.close()
+        return snapshot, _new(snapshot.take(), self.seen)
+
+    def settle(self, topic: str) -> Generator[tuple[Rows, None], None, Rows]:
+        """Whether one topic has a retained message, and which."""
+        for _ in range(PASSES):
+            snapshot, rows = yield from self.take(topic, None)
+            if rows or topic not in snapshot.changed:
+                return rows
+        raise ProtocolError(f"{topic!r} changed each of {PASSES} times that its retained message was asked for")
 
 
 def changed_since(version: int) -> Properties:
