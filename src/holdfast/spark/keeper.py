@@ -9,6 +9,7 @@ import fcntl
 import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -27,12 +28,7 @@ from holdfast.spark.merge import BY_TOPIC, Leaves, merge
 from holdfast.spark.options import micros
 from holdfast.spark.ranges import History
 from holdfast.spark.shapes import SHAPES
-from holdfast.spark.tables import (
-    devices,
-    devices_after,
-    traffic,
-    traffic_after,
-)
+from holdfast.spark.tables import devices, devices_after, traffic, traffic_after
 from holdfast.spark.topics import TopicTemplate
 
 DEFAULT_TEMPLATE = "site/{site}/line/{line}/{device}/#"
@@ -41,6 +37,7 @@ BY_TIME = ("device_stats", "traffic")
 FOLLOWING = (*BY_TOPIC, *BY_TIME)
 CHANGES = (OUTCOME_SET, OUTCOME_CLEARED)
 ARROW_BATCH_BYTES = 64 << 20
+# About how much of history one batch may be, in memory.
 BATCH_BYTES = 1 << 30
 # How large a file of ended rows is to become; in memory it is some times that.
 WHOLE_BYTES = 64 << 20
@@ -197,7 +194,7 @@ class Keeper:
             files = [file for file in table.files if not file.closed]
             touched.append(leaves.Touched(files, []) if topics is None else leaves.touch(files, topics))
         largest = max((part.files for part in touched), key=lambda files: sum(file.rows for file in files))
-        sample = self.history.some_topics(batch.start, batch.end)
+        sample = partial(self.history.some_topics, batch.start, batch.end)
         runs = leaves.share_out(largest, batch.rows, width, sample)
         parts = [
             Leaves(name, table.root, table.shape, [(file.path, file.low, file.high) for file in part.files], part.cuts)
@@ -219,7 +216,7 @@ class Keeper:
         """Tables sorted by hour or minute: the batch touches what reaches into its own time."""
         first, last = self.history.times(batch.start, batch.end)
         touched = leaves.touch_between(table.files, first - timedelta(hours=1), last)
-        runs = leaves.share_out(touched.files, 0, 0, ())
+        runs = leaves.share_out(touched.files)
         merged = after(table.frame(self.spark, touched.files))
         table.commit(leaves.rewrite(table, merged, runs, touched), touched.files, batch.end, self.history.mark)
 

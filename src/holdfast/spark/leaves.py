@@ -96,16 +96,18 @@ def crowded(files: Sequence[DataFile]) -> bool:
     return len(files) > 16 + 3 * sum(file.rows for file in files) // LEAF_ROWS
 
 
-def share_out(files: Sequence[DataFile], incoming: int, width: int, sample: Iterable[Any]) -> Runs:
+def share_out(
+    files: Sequence[DataFile], incoming: int = 0, width: int = 0, sample: Callable[[], Iterable[Any]] = tuple
+) -> Runs:
     """Runs of about equal work, for leaves to rewrite and so many incoming rows of so many bytes each.
 
-    `sample` says how the incoming keys are spread. A leaf counts where it begins.
+    `sample` gives some of the incoming keys, to see how they are spread. A leaf counts where it begins.
     """
     rows = incoming + sum(file.rows for file in files)
     tasks = 1 + max(rows // TASK_ROWS, rows * width // TASK_BYTES)
     if tasks == 1:
         return Runs([])
-    drawn = list(sample)
+    drawn = list(sample())
     points = [(file.low, float(file.rows)) for file in files]
     points += [(key, incoming / len(drawn)) for key in drawn]
     bounds: list[Any] = []
