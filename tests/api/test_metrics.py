@@ -87,11 +87,11 @@ def test_datagrams_that_are_no_packet_are_counted(start_broker: Callable[..., Br
         stranger.settimeout(10)
         stranger.connect(("127.0.0.1", broker.ports["udp"]))
         assert metrics(api)["holdfast_datagrams_dropped_total", ()] == 0
-        for malformed in ("00", "01", "FF 04", "05 04 04 01", "05 FE 00 00 00"):
+        for malformed in ("00", "01", "FF 04", "05 04 04 01", "05 FE 00 00 00", "02 FE 03 05 00"):
             stranger.send(bytes.fromhex(malformed))
         stranger.send(bytes.fromhex("08 04 04 01 00 3C 63 34"))  # a CONNECT, answered once all before it was read
         assert stranger.recv(100) == bytes.fromhex("03 05 00")
-        assert metrics(api)["holdfast_datagrams_dropped_total", ()] == 5
+        assert metrics(api)["holdfast_datagrams_dropped_total", ()] == 6
 
 
 def test_labels_that_the_alerts_name_are_there(api: Api) -> None:

@@ -81,6 +81,7 @@ class BrokerCollector(Collector):
         dropped.add_metric(["expired"], counters.dropped_expired)
         dropped.add_metric(["too_large"], counters.dropped_too_large)
         dropped.add_metric(["no_member"], counters.dropped_no_member)
+        dropped.add_metric(["not_allowed"], counters.dropped_not_allowed)
         yield dropped
 
     def retained(self) -> Iterator[Metric]:

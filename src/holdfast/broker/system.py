@@ -68,6 +68,7 @@ class SystemTopics:
                 "publish/messages/dropped/expired": str(counters.dropped_expired),
                 "publish/messages/dropped/too large": str(counters.dropped_too_large),
                 "publish/messages/dropped/no member": str(counters.dropped_no_member),
+                "publish/messages/dropped/not allowed": str(counters.dropped_not_allowed),
                 "bytes/received": str(counters.bytes_received),
                 "bytes/sent": str(counters.bytes_sent),
                 "publish/bytes/received": str(counters.payload_received),

@@ -130,6 +130,8 @@ class Gateway:
             if envelope is None and size >= head + 2:
                 wrapper = Envelope(1, data[:size], data[head + 2 : size])
                 self.route(data[size:], (address, 1, wrapper.info), address, host, wrapper)
+            else:
+                self.drop()
             return
         if size != len(data):
             self.drop()
@@ -140,6 +142,8 @@ class Gateway:
                 start += data[head + 1]
                 info = data[head + 2 : start]
                 self.route(data[start:], (address, 2, info), address, host, Envelope(2, b"", info))
+            else:
+                self.drop()
         elif kind == CONNECTION_2:
             self.by_client_id(data, head + 1, key, address, host, envelope)
         elif kind == PROTECTION_2:
