@@ -23,6 +23,9 @@ from crash_actors import Actor, QueueWriter, RetainedWriter, Subscriber
 from wire import Publish, WireClient
 
 SHORTEST_S, LONGEST_S = 0.02, 0.6
+# A queue that is full drops what comes; here nothing may be dropped, however fast the machine.
+NO_LIMIT = {"limits.max_queued_messages": 0, "limits.max_queued_bytes": 0}
+ABSENT_ROUNDS = 100
 
 
 class CrashStory:
@@ -31,7 +34,7 @@ class CrashStory:
     def __init__(self, root: Path, seed: int, settings: Mapping[str, Any] | None = None) -> None:
         self.root = root
         self.seed = seed
-        self.settings = dict(settings or {})
+        self.settings = {**NO_LIMIT, **(settings or {})}
         self.chance = random.Random(seed)
         self.writers = [
             RetainedWriter("retained-4", [f"r/a/{i}" for i in range(23)], 4),
@@ -78,6 +81,9 @@ class CrashStory:
     def round(self) -> None:
         broker = self.start()
         self.check_retained(broker)
+        if self.killed % ABSENT_ROUNDS == ABSENT_ROUNDS - 1:
+            with WireClient(broker.port, self.absent.version) as client:
+                self.absent.drain(client)
         actors: list[Actor] = [*self.writers, *self.queue_writers, *self.subscribers]
         threads = [threading.Thread(target=self.act, args=(actor, broker)) for actor in actors]
         for thread in threads:
