@@ -37,6 +37,8 @@ class Demo:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            # a shell starts what it puts into the background deaf to Ctrl-C, and the tests may be that
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.output = ""
         self.children: dict[int, psutil.Process] = {}
