@@ -1,6 +1,7 @@
 """What in the retained set is worth a look: left behind, misused, too much, or about to go. A function of the set."""
 
 from datetime import datetime, timedelta
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -30,6 +31,11 @@ DISCOVERY = r"(?s)\Ahomeassistant/[^/]+/.*/config\z"
 
 def hygiene(retained: DataFrame, now: datetime, days: float = 30, expiring_hours: float = 24) -> DataFrame:
     """Ghosts, discovery without state, retained commands, the biggest subtrees, and what expires soon."""
+    return reduce(DataFrame.unionByName, hygiene_parts(retained, now, days, expiring_hours))
+
+
+def hygiene_parts(retained: DataFrame, now: datetime, days: float = 30, expiring_hours: float = 24) -> list[DataFrame]:
+    """The same, kind by kind."""
     held = retained.where(not_expired(now)).select(
         "topic",
         "timestamp",
@@ -38,17 +44,13 @@ def hygiene(retained: DataFrame, now: datetime, days: float = 30, expiring_hours
         F.when(F.col("topic").rlike(DISCOVERY), F.col("payload")).alias("config"),
         (F.length("topic") + F.length("payload")).cast("long").alias("bytes"),
     )
-    parts = [
+    return [
         _ghosts(held, now - timedelta(days=days)),
         _lost_discovery(held),
         _commands(held),
         _subtrees(held),
         _expiring(held, now + timedelta(hours=expiring_hours)),
     ]
-    found = parts[0]
-    for part in parts[1:]:
-        found = found.unionByName(part)
-    return found
 
 
 def _listed(rows: DataFrame, kind: str, detail: Column, order: Column, limit: int = LISTED) -> DataFrame:

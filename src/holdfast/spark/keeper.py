@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -23,7 +24,7 @@ from holdfast.spark.damage import check_whole
 from holdfast.spark.delta import Table, absolute
 from holdfast.spark.files import write_files
 from holdfast.spark.gather import gather
-from holdfast.spark.hygiene import hygiene
+from holdfast.spark.hygiene import hygiene_parts
 from holdfast.spark.merge import BY_TOPIC, Leaves, merge
 from holdfast.spark.options import micros
 from holdfast.spark.ranges import History
@@ -220,13 +221,23 @@ class Keeper:
         merged = after(table.frame(self.spark, touched.files))
         table.commit(leaves.rewrite(table, merged, runs, touched), touched.files, batch.end, self.history.mark)
 
-    def refresh_hygiene(self, now: datetime) -> bool:
-        """Make `hygiene` anew from `retained`; it is small, and time changes it even when nobody publishes."""
+    def refresh_hygiene(self, now: datetime, between: Callable[[], object] = bool) -> None:
+        """Make `hygiene` anew from `retained`; it is small, and time changes it even when nobody publishes.
+
+        Looking for it takes a while. `between` is called after each kind, for what cannot wait; what it does to
+        `retained` is the next one's business.
+        """
         table, retained = self.tables["hygiene"], self.tables["retained"]
-        found = hygiene(retained.frame(self.spark), now).repartition(1).sortWithinPartitions("kind")
-        added = write_files(found, table.root, table.shape, leaves.LEAF_ROWS)
-        table.commit(added, table.files, retained.applied, self.history.mark)
-        return True
+        applied, parts = retained.applied, hygiene_parts(retained.frame(self.spark), now)
+        found = []
+        for part in parts:
+            found.append(part.toArrow().cast(table.shape.arrow))
+            between()
+        # in one chunk: Spark takes an empty one for the end
+        rows = self.spark.createDataFrame(pa.concat_tables(found).combine_chunks())
+        laid = rows.repartition(1).sortWithinPartitions("kind")
+        added = write_files(laid, table.root, table.shape, leaves.LEAF_ROWS)
+        table.commit(added, table.files, applied, self.history.mark)
 
     def compact(self, name: str, least: int = 16) -> bool:
         """Merge the small files of ended rows, which otherwise only grow in number."""

@@ -66,7 +66,7 @@ class Runner:
                 for names in (BY_TOPIC[1:], *((name,) for name in BY_TIME)):
                     self._bring(names)
                     self._follow()  # nobody waits for `retained` longer than one step takes
-                self._rest()
+                self._rest(self._follow)
                 due = time.monotonic() + self.statistics_s
 
     def _follow(self) -> bool:
@@ -103,11 +103,11 @@ class Runner:
             self.report(Step(tuple(names), moved, time.monotonic() - begun, applied, behind))
         return moved
 
-    def _rest(self) -> None:
-        """What no reader waits for."""
+    def _rest(self, between: Callable[[], object] = bool) -> None:
+        """What no reader waits for; `between` is done in the middle of it."""
         if self.stopping:
             return
-        self.keeper.refresh_hygiene(datetime.now(UTC))
+        self.keeper.refresh_hygiene(datetime.now(UTC), between)
         self.keeper.compact("retained_intervals")
         for table in self.keeper.tables.values():
             table.sweep(self.keep_s)
