@@ -8,8 +8,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -41,11 +42,18 @@ class Meter:
 def shown(what: str, total: int) -> Iterator[Meter]:
     """Show a meter while the block runs, if it runs long enough to wonder."""
     meter = Meter(what, total)
+    with _beside(partial(_show, meter)):
+        yield meter
+
+
+@contextmanager
+def _beside(show: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Have a thread show how the block comes on; it is told when that is over."""
     stop = threading.Event()
-    thread = threading.Thread(target=_show, args=(meter, stop), name="progress", daemon=True)
+    thread = threading.Thread(target=show, args=(stop,), name="progress", daemon=True)
     thread.start()
     try:
-        yield meter
+        yield
     finally:
         stop.set()
         thread.join()
@@ -82,15 +90,8 @@ def waiting(what: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    stop = threading.Event()
-    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
-        thread = threading.Thread(target=_spin, args=(what, terminal, stop), name="waiting", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal, _beside(partial(_spin, what, terminal)):
+        yield
 
 
 def _spin(what: str, terminal: IO[str], stop: threading.Event) -> None:
@@ -107,16 +108,9 @@ def _spin(what: str, terminal: IO[str], stop: threading.Event) -> None:
 @contextmanager
 def spark_work(spark: "SparkSession", what: str, rows: int) -> Iterator[None]:
     """Follow Spark's own count of tasks while the block runs."""
-    with shown(what, rows) as meter:
-        stop = threading.Event()
-        follow = _follow_connect if not hasattr(spark, "_jsparkSession") else _follow_local
-        thread = threading.Thread(target=follow, args=(spark, meter, stop), name="tasks", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+    follow = _follow_connect if not hasattr(spark, "_jsparkSession") else _follow_local
+    with shown(what, rows) as meter, _beside(partial(follow, spark, meter)):
+        yield
 
 
 def _follow_local(spark: "SparkSession", meter: Meter, stop: threading.Event) -> None:
