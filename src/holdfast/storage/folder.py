@@ -52,8 +52,7 @@ class DataFolder:
 
     def journal_keeps_from(self) -> int:
         """The lowest offset that can still be read from the journal; above all offsets when there is no journal."""
-        names = segment_names(Disk(), self.journal)
-        return names[0].first if names else NO_OFFSET
+        return self.first_in_journal() or NO_OFFSET
 
     def has_history(self) -> bool:
         return (self.history / "_delta_log").is_dir()
