@@ -13,6 +13,7 @@ from holdfast.history.schema import COLUMNS, OUTCOME_CLEARED, OUTCOME_SET
 from holdfast.spark.options import micros
 from holdfast.spark.topics import TopicFilter
 
+CHANGES = (OUTCOME_SET, OUTCOME_CLEARED)
 RETAINED_COLUMNS = tuple(name for name, _ in COLUMNS if name not in ("retain", "outcome"))
 
 
@@ -32,7 +33,11 @@ def up_to(history: DataFrame, as_of: int | datetime | None) -> DataFrame:
 
 def changes(history: DataFrame) -> DataFrame:
     """Rows that changed the retained set."""
-    return history.where(F.col("outcome").isin(OUTCOME_SET, OUTCOME_CLEARED))
+    return history.where(is_change())
+
+
+def is_change() -> Column:
+    return F.col("outcome").isin(*CHANGES)
 
 
 def last_changes(history: DataFrame) -> DataFrame:

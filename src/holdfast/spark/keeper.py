@@ -18,11 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.errors import StoreError, UsageError
-from holdfast.history.schema import COLUMNS, OUTCOME_CLEARED, OUTCOME_SET
+from holdfast.history.schema import COLUMNS
 from holdfast.spark import leaves
 from holdfast.spark.damage import check_whole
 from holdfast.spark.delta import Table, absolute
 from holdfast.spark.files import write_files
+from holdfast.spark.fold import CHANGES
 from holdfast.spark.gather import gather
 from holdfast.spark.hygiene import hygiene_parts
 from holdfast.spark.merge import BY_TOPIC, Leaves, merge
@@ -36,7 +37,6 @@ DEFAULT_TEMPLATE = "site/{site}/line/{line}/{device}/#"
 # What follows history row by row; `hygiene` follows `retained`.
 BY_TIME = ("device_stats", "traffic")
 FOLLOWING = (*BY_TOPIC, *BY_TIME)
-CHANGES = (OUTCOME_SET, OUTCOME_CLEARED)
 ARROW_BATCH_BYTES = 64 << 20
 # About how much of history one batch may be, in memory.
 BATCH_BYTES = 1 << 30

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from holdfast.history.schema import COLUMNS, OUTCOME_CLEARED, OUTCOME_SET
 from holdfast.spark.delta import CLOSED, OPEN, Shape
 from holdfast.spark.files import REPORT_SCHEMA, LeafWriter, add_action
-from holdfast.spark.fold import changes
+from holdfast.spark.fold import changes, is_change
 from holdfast.spark.leaves import Runs
 from holdfast.spark.ranges import filesystem_of
 from holdfast.spark.succession import CLEARED, LIVE, REFUSED, RETAINED, SET, intervals_after, retained_after
@@ -60,13 +60,12 @@ def _laid_out(spark: SparkSession, batch: DataFrame, runs: Runs, names: list[str
     """
     counted = "topic_stats" in names
     whole = [name for name in RETAINED if name not in _KEPT] if set(names) != {"topic_stats"} else []
-    change = F.col("outcome").isin(OUTCOME_SET, OUTCOME_CLEARED)
     kind = F.when(F.col("outcome") == OUTCOME_SET, F.lit(SET)).when(F.col("outcome") == OUTCOME_CLEARED, F.lit(CLEARED))
     kind = kind.when(F.col("outcome").startswith("refused"), F.lit(REFUSED)).otherwise(F.lit(LIVE))
     columns = {
         **{name: F.col(name) for name in _KEPT},
         # a message that changed nothing is counted only
-        **{name: F.when(change, F.col(name)) if counted else F.col(name) for name in whole},
+        **{name: F.when(is_change(), F.col(name)) if counted else F.col(name) for name in whole},
         "kind": kind.cast("byte"),
         **({"size": F.length("payload"), "bit": publisher_bit()} if counted else {}),
         "run": runs.column("topic").cast("int"),
