@@ -131,6 +131,12 @@ def write_file(table: pa.Table, root: str, shape: Shape, prefix: str = "") -> pa
     return pa.RecordBatch.from_pydict(report)
 
 
+def read_file(root: str, name: str, shape: Shape) -> pa.Table:
+    """The rows of one file, in the columns and types of its table."""
+    table = pq.read_table(f"{root}/{name}", filesystem=filesystem_of(root), use_threads=False)
+    return table.select(shape.arrow.names).cast(shape.arrow)
+
+
 def by_life(table: pa.Table, ended: str) -> pa.Table:
     """Rows that ended, those of like duration together and by their beginning among them.
 

@@ -6,14 +6,12 @@ Rows are neither compared nor moved between tasks, so Spark only shares out the 
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.spark.delta import CLOSED, DataFile, Shape, Table
-from holdfast.spark.files import REPORT_SCHEMA, add_action, write_file
-from holdfast.spark.ranges import filesystem_of
+from holdfast.spark.files import REPORT_SCHEMA, add_action, read_file, write_file
 
 
 def gather(spark: SparkSession, table: Table, files: Sequence[DataFile], size: int) -> list[AddAction]:
@@ -39,11 +37,7 @@ class _Task:
         self.root, self.shape, self.groups = root, shape, groups
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        filesystem = filesystem_of(self.root)
         for batch in batches:
             for number in batch.column("group").to_pylist():
-                paths = [f"{self.root}/{name}" for name in self.groups[number]]
-                found = [pq.read_table(path, filesystem=filesystem, use_threads=False) for path in paths]
-                schema = self.shape.arrow
-                rows = pa.concat_tables([table.select(schema.names).cast(schema) for table in found])
-                yield write_file(rows, self.root, self.shape, CLOSED)
+                found = [read_file(self.root, name, self.shape) for name in self.groups[number]]
+                yield write_file(pa.concat_tables(found), self.root, self.shape, CLOSED)

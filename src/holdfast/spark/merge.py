@@ -10,17 +10,15 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.history.schema import COLUMNS, OUTCOME_CLEARED, OUTCOME_SET
 from holdfast.spark.delta import CLOSED, OPEN, Shape
-from holdfast.spark.files import REPORT_SCHEMA, LeafWriter, add_action
+from holdfast.spark.files import REPORT_SCHEMA, LeafWriter, add_action, read_file
 from holdfast.spark.fold import changes, is_change
 from holdfast.spark.leaves import Runs
-from holdfast.spark.ranges import filesystem_of
 from holdfast.spark.succession import CLEARED, LIVE, REFUSED, RETAINED, SET, intervals_after, retained_after
 from holdfast.spark.topic_stats import publisher_bit, topic_stats_after
 
@@ -111,14 +109,11 @@ class _Task:
     def _held(self, part: Leaves, run: int) -> pa.Table:
         """What the table holds in this run. A leaf may reach across the end of one: each task takes its share."""
         low, high = self.runs.ends(run)
-        schema = part.shape.arrow
-        filesystem = filesystem_of(part.root)
-        found = [schema.empty_table()]
+        found = [part.shape.arrow.empty_table()]
         for path, first, last in part.files:
             if (high is not None and first >= high) or (low is not None and last < low):
                 continue
-            table = pq.read_table(f"{part.root}/{path}", filesystem=filesystem, use_threads=False).select(schema.names)
-            table = table.cast(schema)
+            table = read_file(part.root, path, part.shape)
             if low is not None and first < low:
                 table = table.filter(pc.greater_equal(table["topic"], low))
             if high is not None and last >= high:
