@@ -18,19 +18,20 @@ OPENED = re.compile(r"Failed to open local file '(.+?)'")
 
 def with_fresh_look(history: History, work: Callable[[], Result]) -> Result:
     """Do the work, which plans from `history`, and again from a fresh look at it when a file was gone by then."""
-    for attempt in range(1, ATTEMPTS + 1):
+    for _ in range(ATTEMPTS - 1):
         try:
             return work()
         except Exception as error:
             if not is_gone(error):
                 raise
-            if attempt == ATTEMPTS:
-                found = OPENED.search(str(error))
-                if found is None:
-                    raise  # Spark's own words, which are put into a sentence further up
-                raise StoreError(explain_missing(found[1])) from None
         history.refresh()
-    raise AssertionError("the last attempt returns or raises")
+    try:
+        return work()
+    except Exception as error:
+        found = OPENED.search(str(error)) if is_gone(error) else None
+        if found is None:
+            raise  # Spark's own words are put into a sentence further up
+        raise StoreError(explain_missing(found[1])) from None
 
 
 def is_gone(error: Exception) -> bool:
