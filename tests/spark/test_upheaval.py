@@ -10,8 +10,10 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from holdfast.errors import StoreError
 from holdfast.spark.jobs.run import Runner
 from holdfast.spark.keeper import FOLLOWING, Keeper
+from holdfast.spark.merge import BY_TOPIC
 from spark.brokers import Holdfast, publisher, wait_for
 from spark.publishes import publishes, write_history
 
@@ -108,6 +110,41 @@ def test_tables_advance_although_planned_files_are_gone(spark: SparkSession, tmp
     assert steps == list(FOLLOWING)
     counted = DeltaTable(tmp_path / "tables" / "traffic").to_pyarrow_table()["messages"].to_pylist()
     assert sum(counted) == 600
+
+
+def test_a_file_that_was_cut_to_nothing_while_tables_are_kept_is_not_taken_for_no_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark itself skips such a file without a word."""
+    history = tmp_path / "history"
+    write_history(history, ROWS[:300])
+    keeper = Keeper(spark, str(history), str(tmp_path / "tables"))
+    Runner(keeper).catch_up()
+    write_history(history, ROWS[300:600])
+    keeper.refresh()
+    Path(keeper.history.files[-1].path).write_bytes(b"")
+    with pytest.raises(StoreError, match=r"is damaged \(it has 0 bytes"):
+        Runner(keeper).catch_up()
+    assert {keeper.tables[name].applied for name in FOLLOWING} == {301}
+    keeper.close()
+
+
+def test_tables_that_a_kill_left_apart_meet_and_go_on_together(spark: SparkSession, tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    write_history(history, ROWS[:900], files=3)
+    keeper = Keeper(spark, str(history), str(tmp_path / "tables"))
+    keeper.advance("retained", 400)
+    keeper.advance("topic_stats", 200)
+    steps: list[tuple[tuple[str, ...], int]] = []
+    Runner(keeper, report=lambda step: steps.append((step.tables, step.applied)), max_offsets=300).catch_up()
+    keeper.close()
+    assert steps[:5] == [
+        (("retained_intervals",), 201),
+        (("retained_intervals", "topic_stats"), 401),
+        (BY_TOPIC, 701),
+        (BY_TOPIC, 901),
+        (("device_stats",), 301),
+    ]
 
 
 def test_a_damaged_file_of_history_stops_the_run_and_leaves_no_table_half_made(

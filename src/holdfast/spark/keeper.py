@@ -186,6 +186,7 @@ class Keeper:
         return history_frame(self.spark, self.history, batch.start, batch.end)
 
     def _by_topic(self, tables: list[Table], names: Sequence[str], batch: Batch) -> None:
+        frame = self._frame(batch)  # first, because it looks whether the files are whole
         width = self.history.width(batch.start, batch.end)
         topics = None
         if batch.rows <= leaves.ROWS_ASKED:
@@ -201,7 +202,7 @@ class Keeper:
             Leaves(name, table.root, table.shape, [(file.path, file.low, file.high) for file in part.files], part.cuts)
             for name, table, part in zip(names, tables, touched, strict=True)
         ]
-        added = merge(self.spark, self._frame(batch), runs, parts, micros(self.clock(batch.end)), leaves.LEAF_ROWS)
+        added = merge(self.spark, frame, runs, parts, micros(self.clock(batch.end)), leaves.LEAF_ROWS)
         for name, table, part in zip(names, tables, touched, strict=True):
             table.commit(added[name], part.files, batch.end, self.history.mark)
 
