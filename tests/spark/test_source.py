@@ -8,14 +8,17 @@ from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.history.schema import FORMAT_APP_ID, RETENTION_APP_ID
+from holdfast.history.schema import FORMAT_APP_ID, RETENTION_APP_ID, arrow_schema
 from holdfast.spark.failure import reason
 from holdfast.spark.options import micros
+from holdfast.spark.ranges import Piece, read_piece
 from spark.publishes import START, Row, publishes, write_history
 
 ROWS = publishes(3_000, topics=60, seed=1)
@@ -45,6 +48,16 @@ def test_every_column_of_every_row_comes_back(spark: SparkSession, history: str)
         (row.asDict(recursive=True) for row in read(spark, history).collect()), key=lambda row: row["offset"]
     )
     assert [normal(row) for row in found] == ROWS
+
+
+def test_a_column_that_is_empty_in_a_part_of_a_file_keeps_its_values_in_the_rest(tmp_path: Path) -> None:
+    """What has no value in a whole file is not decoded; here one of two row groups has some."""
+    columns = {"offset": [1, 2, 3, 4], "username": [None, None, "ada", None], "content_type": [None] * 4}
+    schema = pa.schema([arrow_schema().field(name) for name in columns])
+    pq.write_table(pa.table(columns, schema=schema), tmp_path / "two.parquet", row_group_size=2)
+    piece = Piece(0, 5, (str(tmp_path / "two.parquet"),))
+    read = pa.Table.from_batches(read_piece(piece, str(tmp_path), schema, None, fail_on_loss=True))
+    assert read.to_pydict() == columns
 
 
 def normal(row: Row) -> Row:
