@@ -2,7 +2,8 @@
 
 A reader never fails because of what it reads. Bytes that are not a record are set aside in the quarantine folder with
 a note of what they cost, and reading goes on at the next sound record. Only the end of the last segment is different:
-bytes there that are not a whole record are a write that was cut short, which nobody was promised.
+bytes there that are not a whole record are a write that was cut short, which nobody was promised. A power cut may also
+leave a hole in such a write, with sound records behind it: whoever knows what was promised hands that in.
 """
 
 from collections.abc import Iterator
@@ -44,8 +45,17 @@ class Reader:
     May run while a writer appends, in another thread or process, as long as `limit` is no more than what is durable.
     """
 
-    def __init__(self, folder: Path, after: int = 0, quarantine: Path | None = None, disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        after: int = 0,
+        quarantine: Path | None = None,
+        disk: Disk | None = None,
+        promised: int = EVERYTHING,
+    ) -> None:
+        """In the last segment, what is damaged behind the offset `promised` is the end."""
         self.folder = folder
+        self.promised = promised
         self.quarantine = quarantine
         self.disk = disk if disk is not None else Disk()
         self.last = after
@@ -55,6 +65,9 @@ class Reader:
         self.name: SegmentName | None = None  # the segment that is open as `fd`
         self.fd = -1
         self.position = 0
+        self.together_at = 0  # where the last records begin that were written together, where they end
+        self.together_end = 0
+        self.together_after = 0  # and the offset in front of them
         self.names: list[SegmentName] = []
 
     def read(self, limit: int = EVERYTHING, max_bytes: int = 8 << 20) -> list[bytes]:
@@ -85,6 +98,7 @@ class Reader:
                 self.names = segment_names(self.disk, self.folder)
                 continue
             self.name, self.position = name, HEAD_SIZE
+            self.together_end = 0
             if name.first > self.last + 1:
                 self.report(0, name.first - 1, "the records before this segment are gone")
                 self.last = name.first - 1
@@ -119,6 +133,10 @@ class Reader:
             if found.position > 0 or len(data) < size or found.ended in (LIMIT, BAD, EMPTY) or size > RECORD_MAX:
                 break
             size *= 4  # one record larger than all that was read
+        if found.together_at >= 0:
+            self.together_at = self.position + found.together_at
+            self.together_end = self.position + found.together_end
+            self.together_after = found.together_after
         self.position += found.position
         self.last = found.last
         self.reserved = max(self.reserved, found.reserved)
@@ -135,6 +153,8 @@ class Reader:
             if following is None or limit < following.first:
                 return False
         else:
+            if following is None and self.last >= self.promised:
+                return False
             sound = find_frame(data, 0, self.last, checksum)
             if sound > 0:
                 lost = offset_of(data[sound + FRAME_SIZE : sound + FRAME_SIZE + RECORD_MIN]) - 1

@@ -25,6 +25,7 @@ OWN: Final = 16
 OWN_SIZE: Final = 18
 RESERVED: Final = 1  # offsets below the one in the body may have been given out
 CLOSED: Final = 2  # the journal was closed in order: the next offset is the one in the body
+TOGETHER: Final = 3  # so many bytes behind it count only if all of them are there
 
 # How a scan ended.
 MORE: Final = 0  # at the end of the data, or in the middle of a frame
@@ -43,6 +44,14 @@ def frame_all(records: list[bytes], checksum: Checksum) -> bytes:
         parts.append(head)
         parts.append(record)
     return b"".join(parts)
+
+
+def frame_together(records: list[bytes], after: int, checksum: Checksum) -> bytes:
+    """As `frame_all`, for records behind the offset `after` of which none may be taken for true without the others."""
+    frames = frame_all(records, checksum)
+    if len(records) < 2:
+        return frames
+    return frame_all([own_record(TOGETHER, after, len(frames))], checksum) + frames
 
 
 def framed_size(records: list[bytes]) -> int:
@@ -89,6 +98,9 @@ class Scan:
         self.last = last  # the offset of the last record passed
         self.reserved = 0  # the highest number of a RESERVED
         self.closed = -1  # the number of a CLOSED that nothing followed, 0 if something did, -1 if nothing was found
+        self.together_at = -1  # where the last records begin that were written together, -1 if none do
+        self.together_end = 0
+        self.together_after = 0  # the offset in front of them
 
 
 def scan(data: bytes, position: int, after: int, limit: int, checksum: Checksum) -> Scan:
@@ -131,6 +143,10 @@ def scan(data: bytes, position: int, after: int, limit: int, checksum: Checksum)
         if kind < OWN and length < OWN_SIZE:
             found.ended = BAD
             break
+        if kind == TOGETHER:
+            found.together_at = position
+            found.together_end = stop + own_number(record)
+            found.together_after = offset
         position = stop
         if kind < OWN:
             if kind == RESERVED:

@@ -5,10 +5,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from holdfast.journal.disk import Disk
-from holdfast.journal.reader import Damage, Reader
+from holdfast.journal.reader import EVERYTHING, Damage, Reader
 from holdfast.journal.record import FRAME_SIZE
 from holdfast.journal.retention import SealedSegment
 from holdfast.journal.segment import HEAD_SIZE, SegmentName, head_problem, segment_names
+from holdfast.journal.watermark import last_durable
 
 
 @dataclass
@@ -28,12 +29,15 @@ def find_end(folder: Path, quarantine: Path | None = None, disk: Disk | None = N
     """Read the newest segment, and older ones only while no record was found. Changes nothing but the quarantine."""
     disk = disk if disk is not None else Disk()
     names = segment_names(disk, folder)
+    promised = last_durable(folder) or EVERYTHING
     end = End()
     for index in range(len(names) - 1, -1, -1):
-        reader = Reader(folder, names[index].first - 1, quarantine, disk)
+        reader = Reader(folder, names[index].first - 1, quarantine, disk, promised)
         found = 0
         while records := reader.read():
             found += len(records)
+        if reader.position < reader.together_end:
+            reader.position, reader.last = reader.together_at, reader.together_after
         end.last = max(end.last, reader.last)
         end.next_offset = max(end.next_offset, reader.closed or max(reader.reserved, reader.last + 1))
         end.damage = reader.damage

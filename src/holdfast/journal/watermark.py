@@ -1,6 +1,7 @@
 """How far the journal is durable, for readers in other processes: one number in a shared page of memory.
 
-It says nothing after a restart: then every sound record in the files counts.
+After a restart it may be older than the truth, never newer: every sound record in the files counts then, but what is
+damaged behind this offset may be a write that was cut short.
 """
 
 import mmap
@@ -34,3 +35,15 @@ class Watermark:
 
     def close(self) -> None:
         self.page.close()
+
+
+def last_durable(folder: Path) -> int:
+    """What the last writer said, 0 if nothing is known of it."""
+    try:
+        watermark = Watermark(folder)
+    except (OSError, ValueError):  # there is none, or it is empty
+        return 0
+    try:
+        return watermark.get()
+    finally:
+        watermark.close()

@@ -1,7 +1,8 @@
 """The journal's writer: one thread that makes records durable and says so.
 
 Callers hand over records and go on. Whatever gathers while one `fdatasync` runs is written and synced together by the
-next, so the cost of a sync is shared by as many records as there is pressure.
+next, so the cost of a sync is shared by as many records as there is pressure. What was written together and is not all
+there after a crash is not there at all: a publish must not outlast the record that its packet id is in use.
 
 When the disk refuses, the file that refused is never written again: what had been durable in it stays, and everything
 since then goes to a new file as soon as the disk lets us. Until then the journal is not `healthy`; whoever waits for
@@ -20,7 +21,16 @@ from time import monotonic
 from holdfast.errors import StoreError, UsageError
 from holdfast.journal.disk import Disk
 from holdfast.journal.reader import Damage
-from holdfast.journal.record import CLOSED, RESERVED, ascending, frame_all, framed_size, offset_of, own_record
+from holdfast.journal.record import (
+    CLOSED,
+    RESERVED,
+    ascending,
+    frame_all,
+    frame_together,
+    framed_size,
+    offset_of,
+    own_record,
+)
 from holdfast.journal.recovery import find_end
 from holdfast.journal.retention import Retention, SealedSegment
 from holdfast.journal.segment import ALLOCATE, HEAD_SIZE, Segment, checksum
@@ -302,7 +312,7 @@ class Journal:
             top = 0
         if top:  # the newest segment always says what is reserved, so that a restart need not read the others
             own = [own_record(RESERVED, self.last, self.reserved)]
-        self.segment.write(frame_all(own + records, checksum))
+        self.segment.write(frame_together(own + records, self.last, checksum))
         self.unsynced += records
         self.last = last
 

@@ -166,6 +166,39 @@ def test_a_torn_tail_is_cut_and_writing_goes_on_behind_it(folder: Path) -> None:
     assert offsets_in(folder) == [1, 3]
 
 
+@pytest.mark.parametrize("hole", [False, True])
+def test_what_was_written_together_is_there_as_a_whole_or_not_at_all(folder: Path, hole: bool) -> None:
+    bench = Bench(folder)
+    bench.put(1, 2)
+    path = folder / str(segment_names(Disk(), folder)[0])
+    start = bench.journal.segment.size  # type: ignore[union-attr]
+    bench.put(3, 4, 5)
+    end = bench.journal.segment.size  # type: ignore[union-attr]
+    bench.journal.watermark.set(2)
+    content = path.read_bytes()
+    for at in range(start, end):
+        damaged = content[:at] + (b"\0" + content[at + 1 :] if hole and content[at] else bytes(len(content) - at))
+        path.write_bytes(damaged)
+        again = Bench(folder)
+        assert again.journal.durable == 2, f"cut at byte {at - start} of {end - start}"
+        assert again.journal.damage == []
+        again.put(again.journal.next_offset)
+        assert offsets_in(folder)[:-1] == [1, 2]
+        again.journal.watermark.set(2)
+
+
+def test_damage_in_what_was_durable_costs_no_more_than_itself(folder: Path) -> None:
+    bench = Bench(folder)
+    bench.put(1, 2, 3)
+    path = folder / str(segment_names(Disk(), folder)[0])
+    content = path.read_bytes()
+    at = content.index(record(2))
+    path.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
+    again = Bench(folder)
+    assert offsets_in(folder) == [1, 3]
+    assert [(damage.first, damage.last) for damage in again.journal.damage] == [(2, 2)]
+
+
 def framed(offsets: list[int]) -> int:
     return len(frame_all([record(o) for o in offsets], checksum))
 
