@@ -3,6 +3,8 @@ across connections what MQTT makes it remember, and knows what it was promised.
 """
 
 import threading
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -171,6 +173,19 @@ class Subscriber:
         elif isinstance(packet, PubRel):
             self.unreleased.discard(packet.packet_id)
             client.send(pubcomp(packet.packet_id))
+
+    def check_received(self, writers: Iterable[QueueWriter]) -> None:
+        """What the broker took responsibility for has come, in order, and once where both ends asked for that."""
+        for writer in writers:
+            prefix = f"{writer.name}:".encode()
+            numbers = [int(payload[len(prefix) :]) for payload in self.received if payload.startswith(prefix)]
+            missing = writer.acknowledged - set(numbers)
+            assert not missing, f"{self.name} never got {sorted(missing)[:10]} of {writer.name}"
+            if self.qos == 2 and writer.qos == 2:
+                twice = [number for number, count in Counter(numbers).items() if count > 1]
+                assert not twice, f"{self.name} got {twice[:10]} of {writer.name} more than once"
+            first_seen = list(dict.fromkeys(numbers))
+            assert first_seen == sorted(first_seen), f"{self.name} got {writer.name} out of order"
 
 
 def connect_lasting(client: WireClient, name: str, version: int) -> bool:

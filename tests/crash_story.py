@@ -147,20 +147,8 @@ class CrashStory:
         now = self.retained_now(broker)
         assert broker.stop() == 0, broker.output
         for subscriber in (*self.subscribers, self.absent):
-            self.check_received(subscriber)
+            subscriber.check_received(self.queue_writers)
         self.check_history(now)
-
-    def check_received(self, subscriber: Subscriber) -> None:
-        for writer in self.queue_writers:
-            prefix = f"{writer.name}:".encode()
-            numbers = [int(p[len(prefix) :]) for p in subscriber.received if p.startswith(prefix)]
-            missing = writer.acknowledged - set(numbers)
-            assert not missing, f"{subscriber.name} never got {sorted(missing)[:10]} of {writer.name}"
-            if subscriber.qos == 2 and writer.qos == 2:
-                twice = [number for number, count in Counter(numbers).items() if count > 1]
-                assert not twice, f"{subscriber.name} got {twice[:10]} of {writer.name} more than once"
-            first_seen = list(dict.fromkeys(numbers))
-            assert first_seen == sorted(first_seen), f"{subscriber.name} got {writer.name} out of order"
 
     def check_history(self, retained: dict[str, bytes]) -> None:
         rows = DeltaTable(str(self.root / "history")).to_pyarrow_table().sort_by("offset").to_pylist()

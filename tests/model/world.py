@@ -53,12 +53,12 @@ class Link:
         self.last_id = self.last_id % 65535 + 1
         return self.last_id
 
-    def packets(self) -> list[Packet]:
-        """Everything that has arrived, whole packets only."""
+    def packets(self, most: int = 1 << 30) -> list[Packet]:
+        """Everything that has arrived, whole packets only, and no more than so many."""
         out: list[Packet] = []
         data = self.peer.data
         at = 0
-        while (size := frame_size(data, at)) and at + size <= len(data):
+        while len(out) < most and (size := frame_size(data, at)) and at + size <= len(data):
             packet = decode(bytes(data[at : at + size]), self.version)
             if isinstance(packet, Publish):
                 self.resolve(packet)
