@@ -179,7 +179,7 @@ def main() -> int:
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the blocks that end what was started
     console = Console() if sys.stdout.isatty() else Console(width=110)
-    bench = Bench(Path(options.folder), console)
+    bench = Bench(Path(options.folder) / "holdfast-spark-bench", console)  # its own: it is deleted at the end
     if os.getloadavg()[0] > 0.7:
         console.print(
             f"[yellow]load average {os.getloadavg()[0]:.1f}: others use this machine, times will be long[/yellow]"
@@ -206,8 +206,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=millions, default=millions("1,5,20,50"), help="millions of rows, such as 1,5,20")
     parser.add_argument("--only", type=parts, default=list(PARTS), help=f"comma-separated, of: {', '.join(PARTS)}")
-    folder = Path(tempfile.gettempdir()) / "spark-bench"
-    parser.add_argument("--folder", default=folder, help="where tables are made; 50 M rows take 3 GB")
+    folder = tempfile.gettempdir()
+    parser.add_argument("--folder", default=folder, help="where a folder for tables is made; 50 M rows take 3 GB")
     parser.add_argument("--keep", action="store_true", help="leave the tables for the next time")
     parser.add_argument("--json", default="build/bench-spark.json", help="where the figures go")
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
