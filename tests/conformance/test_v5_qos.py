@@ -224,3 +224,21 @@ def test_acknowledgements_come_in_the_order_of_the_publishes(connect5: Connect5,
     assert [client.expect(PubRec).packet_id for _ in identifiers] == identifiers
     client.send(b"".join(wire.pubrel(i) for i in identifiers))
     assert [client.expect(PubComp).packet_id for _ in identifiers] == identifiers
+
+
+def test_what_is_published_at_qos_0_does_not_overtake_what_is_sent_again(connect5: Connect5, unique: Unique) -> None:
+    publisher, client = connect5(), connect5(unique.client(), properties=KEEP)
+    client.subscribe(unique.topic("a"), unique.topic("b"), qos=1)
+    for payload in (b"1", b"2", b"3"):
+        publisher.publish(unique.topic("a"), payload, qos=1)
+    client.messages(3, ack=False)
+    client.cut()
+    narrow = connect5(unique.client(), clean=False, properties=[*KEEP, (P.RECEIVE_MAXIMUM, 1)])
+    first = narrow.expect(Publish, payload=b"1", dup=True)
+    publisher.publish(unique.topic("b"), b"elsewhere")
+    publisher.publish(unique.topic("a"), b"later")
+    narrow.expect(Publish, payload=b"elsewhere")
+    narrow.expect_no_message()
+    narrow.ack(first)
+    assert [message.payload for message in narrow.messages(3)] == [b"2", b"3", b"later"]
+    narrow.expect_no_message()

@@ -96,7 +96,9 @@ def send(
             return
         if session.snapshots:
             broker.before_live(session, message)
-        if session.queue and message.topic_field in session.waiting:
+        if (session.queue and message.topic_field in session.waiting) or (
+            session.resending and session.has_yet_to_resend(message.topic_field)
+        ):
             # Older messages of this topic wait for the window: it may not overtake them.
             enqueue(broker, session, Delivery(message, 0, retain, identifiers, group))
             return

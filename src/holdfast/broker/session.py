@@ -134,6 +134,14 @@ class Session:
             self.waiting[field] = count - 1
         return delivery
 
+    def has_yet_to_resend(self, topic_field: bytes) -> bool:
+        """Whether a message of this topic was under way before the client came back and is not under way again."""
+        for packet_id in self.resending:
+            delivery = self.inflight.get(packet_id)
+            if delivery is not None and delivery.message.topic_field == topic_field:
+                return True
+        return False
+
     def take_sequence(self) -> int:
         sequence = self.next_sequence
         self.next_sequence = sequence + 1
