@@ -269,13 +269,7 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: Run) -> 
             continue
         if to.outbox_bytes >= CROWDED_BYTES and session.is_crowded(broker.now_ms):
             crowded += 1
-        if (
-            not to.plain
-            or session.snapshots
-            or session.queue
-            or session.resending
-            or run.largest >= to.max_packet_size
-        ):
+        if not to.plain or session.snapshots or session.queue or session.resending or run.largest >= to.max_packet_size:
             if broker.log is not None:
                 broker.log.begin_publish()
             forward_singly(broker, connection, data, run, first_offset, to)
