@@ -1,8 +1,10 @@
 """Commands whose files are compacted and vacuumed after they were planned: the answer is the same."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,19 @@ def test_an_audit_finds_no_difference(invoke: Invoke, spark: SparkSession, tmp_p
     keeper.advance("retained", 10_000)
     keeper.close()
     assert "all the same" in invoke("audit").stdout
+
+
+def test_a_report_counts_each_row(invoke: Invoke, tmp_path: Path) -> None:
+    shown = invoke("report", "--json", "--out", str(tmp_path / "report.html")).stdout
+    assert json.loads(shown)["messages"] == len(ROWS)
+
+
+def test_a_restore_plans_with_the_whole_set(invoke: Invoke) -> None:
+    then = len(ROWS) // 2
+    shown = invoke("restore", "--at", str(then), "--to", "tcp://127.0.0.1:1", "--dry-run").stdout
+    found = re.search(r"would publish (\d+) messages and 0 clears, (\d+) topics are as they were", shown)
+    assert found, shown
+    assert int(found[1]) + int(found[2]) == len(oracle(ROWS[:then], moment=datetime.now(UTC)))
 
 
 def test_files_that_go_while_spark_reads_them_are_looked_for_again(spark: SparkSession, history: Path) -> None:
