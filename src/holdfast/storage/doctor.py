@@ -67,16 +67,16 @@ def examine(folder: DataFolder, progress: Progress = quiet) -> Report:
 
 def examine_journal(folder: DataFolder, progress: Progress) -> tuple[int, int, list[Finding]]:
     first = folder.first_in_journal()
+    end = find_end(folder.journal)
     reader = Reader(folder.journal, max(0, first - 1))
     count = 0
-    while records := reader.read():
+    while records := reader.read(end.last):
         count += len(records)
         progress("reading the journal", count)
     reader.close()
     findings = [Finding("journal", str(damage)) for damage in reader.damage]
-    torn = find_end(folder.journal).torn
-    if torn:
-        findings.append(Finding("journal", f"a write of {torn} bytes was cut short; nobody was promised it"))
+    if end.torn:
+        findings.append(Finding("journal", f"a write of {end.torn} bytes was cut short; nobody was promised it"))
     return count, reader.last if first else 0, findings
 
 
@@ -123,23 +123,26 @@ def repair(folder: DataFolder, progress: Progress = quiet) -> list[str]:
 
 
 def repair_journal(folder: DataFolder, progress: Progress) -> list[str]:
-    """Write the sound records of damaged segments into new ones; the damaged ones go to the quarantine."""
+    """Cut off what was never written to its end. Then write the sound records of damaged segments into new ones; the
+    damaged ones go to the quarantine.
+    """
     disk = Disk()
-    first = folder.first_in_journal()
-    reader = Reader(folder.journal, max(0, first - 1), folder.quarantine)
-    while reader.read():
-        pass
-    reader.close()
-    done = [str(damage) for damage in reader.damage]
-    for name in segment_names(disk, folder.journal):
-        if any(damage.segment == str(name) for damage in reader.damage):
-            progress(f"writing segment {name} anew", 0)
-            done.append(rewrite(folder, disk, name))
+    done: list[str] = []
     end = find_end(folder.journal, folder.quarantine)
     if end.torn and end.name is not None:
         segment = Segment.resume(disk, folder.journal, end.name, end.size)
         segment.seal()
         done.append(f"journal segment {end.name}: a write of {end.torn} bytes that was cut short is gone")
+    first = folder.first_in_journal()
+    reader = Reader(folder.journal, max(0, first - 1), folder.quarantine)
+    while reader.read():
+        pass
+    reader.close()
+    done += [str(damage) for damage in reader.damage]
+    for name in segment_names(disk, folder.journal):
+        if any(damage.segment == str(name) for damage in reader.damage):
+            progress(f"writing segment {name} anew", 0)
+            done.append(rewrite(folder, disk, name))
     return done
 
 

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.broker.session_records import encode_will_cleared
 from holdfast.errors import StoreError
 from holdfast.history.writer import HistoryWriter
 from holdfast.journal.disk import Disk
 from holdfast.journal.reader import read_from
-from holdfast.journal.segment import segment_names
+from holdfast.journal.record import frame_together
+from holdfast.journal.segment import checksum, segment_names
 from holdfast.journal.writer import Options
 from holdfast.storage import doctor
 from holdfast.storage.folder import DataFolder
@@ -132,6 +134,18 @@ def test_a_torn_tail_is_named_and_cut(folder: DataFolder) -> None:
     assert "was cut short" in texts(folder, "journal")[0]
     doctor.repair(folder)
     assert texts(folder) == []
+    assert contents(folder) == WHOLE
+
+
+def test_half_of_what_was_written_together_is_cut_as_a_whole(folder: DataFolder) -> None:
+    path = folder.journal / str(segment_names(Disk(), folder.journal)[-1])
+    records = [encode_will_cleared(offset, 1) for offset in (101, 102)]
+    path.write_bytes(path.read_bytes() + frame_together(records, 100, checksum)[:-3])
+    assert "was cut short" in texts(folder, "journal")[0]
+    assert doctor.examine(folder).records == 100
+    doctor.repair(folder)
+    assert texts(folder) == []
+    assert len(list(read_from(folder.journal))) == 100
     assert contents(folder) == WHOLE
 
 
