@@ -48,10 +48,9 @@ def frame_all(records: list[bytes], checksum: Checksum) -> bytes:
 
 def frame_together(records: list[bytes], after: int, checksum: Checksum) -> bytes:
     """As `frame_all`, for records behind the offset `after` of which none may be taken for true without the others."""
-    frames = frame_all(records, checksum)
     if len(records) < 2:
-        return frames
-    return frame_all([own_record(TOGETHER, after, len(frames))], checksum) + frames
+        return frame_all(records, checksum)
+    return frame_all([own_record(TOGETHER, after, framed_size(records)), *records], checksum)
 
 
 def framed_size(records: list[bytes]) -> int:
