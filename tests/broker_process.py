@@ -105,9 +105,13 @@ class BrokerProcess:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def kill(self) -> None:
+    def kill(self, with_followers: bool = True) -> None:
+        """Kill it, and wait until what it had started has ended too, unless told not to."""
         self.process.kill()
-        self.wait_exit()
+        if with_followers:
+            self.wait_exit()
+        else:
+            self.process.wait(STOP_TIMEOUT)
 
     def stop(self) -> int:
         """End it as an operator would; a broker that does not go in time is killed and reported."""

@@ -89,7 +89,7 @@ class CrashStory:
         for thread in threads:
             thread.start()
         time.sleep(self.chance.uniform(SHORTEST_S, LONGEST_S))
-        broker.kill()
+        broker.kill(with_followers=False)  # who starts it again does not wait for them either
         self.killed += 1
         for thread in threads:
             thread.join(30)
