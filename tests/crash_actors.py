@@ -90,17 +90,24 @@ class QueueWriter:
         if self.started and not answer:
             raise AssertionError(f"session of {self.name} is gone")
         self.started = True
+        self.resume(client)
+        while not self.stop.is_set() or self.under_way or self.releasing:
+            while len(self.under_way) + len(self.releasing) < WINDOW and not self.stop.is_set():
+                self.publish(client)
+            self.on_answer(client, client.recv())
+
+    def resume(self, client: WireClient) -> None:
+        """Send again what was not answered before the connection broke."""
         for packet_id in self.releasing:
             client.send(pubrel(packet_id))
         for packet_id, number in self.under_way.items():
             client.send(self.packet(packet_id, number, dup=True))
-        while not self.stop.is_set() or self.under_way or self.releasing:
-            while len(self.under_way) + len(self.releasing) < WINDOW and not self.stop.is_set():
-                self.count += 1
-                self.last_id = self.last_id % 65535 + 1
-                self.under_way[self.last_id] = self.count
-                client.send(self.packet(self.last_id, self.count))
-            self.on_answer(client, client.recv())
+
+    def publish(self, client: WireClient) -> None:
+        self.count += 1
+        self.last_id = self.last_id % 65535 + 1
+        self.under_way[self.last_id] = self.count
+        client.send(self.packet(self.last_id, self.count))
 
     def on_answer(self, client: WireClient, answer: object) -> None:
         if isinstance(answer, PubAck):

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from broker_process import start_holdfast
-from crash_actors import QueueWriter, Subscriber
+from crash_actors import QueueWriter, Subscriber, connect_lasting
 from wire import PubRec, WireClient, publish
 
 SEGMENT_HEAD = 24
@@ -42,7 +42,7 @@ def published_once(data: Path) -> tuple[bytes, list[int]]:
     """Publish, and kill the broker as soon as it has answered; the segment, and where that write can be cut in it."""
     broker = start_holdfast(data)
     with WireClient(broker.port, 5) as client:
-        client.connect("writer", clean=False, properties=[(0x11, 3600)])
+        assert connect_lasting(client, "writer", 5)
         client.ping()
         before = ends_of_frames(newest_segment(data).read_bytes())
         client.send(publish("q", PAYLOAD, qos=2, packet_id=1, version=5))

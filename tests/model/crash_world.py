@@ -26,7 +26,7 @@ from holdfast.net.hub import Hub
 from holdfast.state.store import StateStore
 from holdfast.storage.restore import restore_sessions
 from model.world import Buffer, Link
-from wire import P, WireClient, connect, pubrel, subscribe
+from wire import P, WireClient, connect, subscribe
 from wire_packets import ConnAck, SubAck
 
 if TYPE_CHECKING:
@@ -125,19 +125,13 @@ class Client:
             if not actor.started:
                 self.send(subscribe(1, [(actor.topic_filter, actor.qos)], version=actor.version))
         else:
-            for packet_id in actor.releasing:
-                self.send(pubrel(packet_id))
-            for packet_id, number in actor.under_way.items():
-                self.send(actor.packet(packet_id, number, dup=True))
+            actor.resume(cast(WireClient, self))
         actor.started = True
 
     def publish(self) -> None:
         actor = self.actor
         if self.greeted and isinstance(actor, QueueWriter) and len(actor.under_way) + len(actor.releasing) < WINDOW:
-            actor.count += 1
-            actor.last_id = actor.last_id % 65535 + 1
-            actor.under_way[actor.last_id] = actor.count
-            self.send(actor.packet(actor.last_id, actor.count))
+            actor.publish(cast(WireClient, self))
 
 
 class CrashWorld:
@@ -148,7 +142,6 @@ class CrashWorld:
         self.store = StateStore(self.folder)
         self.offset = 0
         self.now_ms = 1_700_000_000_000
-        self.crashes = 0
         self.start()
 
     def start(self) -> None:
@@ -220,7 +213,6 @@ class CrashWorld:
 
     def crash(self) -> None:
         """Of what is on its way to the disk a beginning gets there, of what is on its way to a client too."""
-        self.crashes += 1
         self.journal.crash(self.chance.randint(0, len(self.journal.waiting)))
         self.follow()
         for client in self.clients:
