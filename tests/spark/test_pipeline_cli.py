@@ -125,6 +125,8 @@ def test_a_mass_delete_is_audited_and_undone(tmp_path: Path) -> None:
                     publish(f"site/1/{number}", b"", retain=True)
         wait_for(lambda: rows_in(data) >= 80, "history")
         flags = ("--data", str(data), "--master", "local[2]", "--memory", "512m")
+        planned = pipeline("restore", "--at", str(offset), "--filter", "site/1/#", "--to", url, "--dry-run", *flags)
+        assert "would publish 20 messages and 0 clears, 0 topics are as they were" in planned.stdout, planned.stderr
         assert len(snapshot(broker)) == 40
         done = pipeline("restore", "--at", str(offset), "--filter", "site/1/#", "--to", url, *flags)
         assert "published 20 messages" in done.stdout, done.stderr
