@@ -22,6 +22,7 @@ from holdfast.spark.ranges import History
 from spark.publishes import oracle, publishes, write_history
 
 ROWS = publishes(600, topics=30, seed=81)
+MORE = publishes(100, topics=30, seed=82, first=len(ROWS) + 1, start=ROWS[-1]["timestamp"])
 RETAINED = oracle(ROWS, moment=ROWS[-1]["timestamp"]).keys()
 
 Invoke = Callable[..., Result]
@@ -83,9 +84,21 @@ def test_an_audit_finds_no_difference(invoke: Invoke, spark: SparkSession, tmp_p
     assert "all the same" in invoke("audit").stdout
 
 
-def test_a_report_counts_each_row(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_report_counts_each_row(
+    invoke: Invoke, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at history only when Spark is there, so that grows before the look and moves after it."""
+
+    class Overtaken(Keeper):
+        def refresh(self) -> int:
+            write_history(history, MORE, files=2)
+            end = super().refresh()
+            move(history)
+            return end
+
+    monkeypatch.setattr("holdfast.spark.keeper.Keeper", Overtaken)
     shown = invoke("report", "--json", "--out", str(tmp_path / "report.html")).stdout
-    assert json.loads(shown)["messages"] == len(ROWS)
+    assert json.loads(shown)["messages"] == len(ROWS) + len(MORE)
 
 
 def test_a_restore_plans_with_the_whole_set(invoke: Invoke) -> None:
