@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, cast
 from holdfast.broker.core import Broker
 from holdfast.broker.expiry import BUCKET_MS
 from holdfast.broker.log import Log
+from holdfast.broker.settings import Settings
 from holdfast.state.store import StateStore
 from holdfast.storage.disk import DiskStorage
 from holdfast.storage.disk_index import DiskIndex
 from holdfast.storage.progress import silent
 from holdfast.storage.restore import restore_retained, restore_sessions
 from model.steps import Plan
-from model.world import World, core_settings
+from model.world import World
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -31,20 +32,40 @@ if TYPE_CHECKING:
 APPLY_EVERY = 40  # calls; LMDB lags behind the broker by up to this much
 
 
-class DiskWorld(World):
+class LoggedWorld(World):
+    """The broker makes durable what it must, and never has to wait for it: what its log gathers is only kept here."""
+
+    def __init__(self, plan: Plan, settings: Settings | None = None) -> None:
+        self.records: list[bytes] = []
+        super().__init__(plan, settings)
+
+    def make_broker(self) -> Broker:
+        broker = super().make_broker()
+        broker.log = Log(True, True, [])
+        return broker
+
+    def carry_out(self) -> None:
+        log = self.broker.log
+        assert log is not None
+        if log.has_records:
+            self.records += log.take(self.broker)
+        for connection in self.broker.effects.touched:
+            connection.guarded = False
+        super().carry_out()
+
+
+class DiskWorld(LoggedWorld):
     can_restart = True
     in_memory = True
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, settings: Settings | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-model-"))
         self.store = StateStore(self.folder / "state")
-        self.records: list[bytes] = []
         self.calls = 0
-        super().__init__(plan)
+        super().__init__(plan, settings)
 
     def make_broker(self) -> Broker:
-        broker = Broker(core_settings(self.plan), "auto-")
-        broker.log = Log(True, True, [])
+        broker = super().make_broker()
         if not self.in_memory:
             self.serve_from_disk(broker)
         return broker
@@ -54,12 +75,6 @@ class DiskWorld(World):
         broker.retained.in_memory = False
 
     def carry_out(self) -> None:
-        log = self.broker.log
-        assert log is not None
-        if log.has_records:
-            self.records += log.take(self.broker)
-        for connection in self.broker.effects.touched:
-            connection.guarded = False
         super().carry_out()
         self.calls += 1
         if self.calls % APPLY_EVERY == 0:
@@ -77,7 +92,7 @@ class DiskWorld(World):
     def restart(self) -> None:
         self.apply()
         offset = self.broker.offset
-        self.broker = Broker(core_settings(self.plan), "auto-")
+        self.broker = Broker(self.settings(), "auto-")
         self.broker.log = Log(True, True, [])
         self.broker.now_ms = self.now_ms
         self.broker.offset = offset

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from holdfast.broker.access import Access
 from holdfast.broker.connection import Connection
 from holdfast.broker.core import Broker
 from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy
@@ -92,14 +93,19 @@ def frame_size(data: bytearray, at: int) -> int:
 class World:
     can_restart = False
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, settings: Settings | None = None) -> None:
+        """With the settings that the plan implies, unless others are given."""
         self.plan = plan
+        self.given = settings
         self.now_ms = BEGIN_MS
         self.links: dict[str, Link] = {}
         self.broker = self.make_broker()
 
     def make_broker(self) -> Broker:
-        return Broker(core_settings(self.plan), "auto-")
+        return Broker(self.settings(), "auto-")
+
+    def settings(self) -> Settings:
+        return self.given if self.given is not None else core_settings(self.plan)
 
     def restart(self) -> None:
         raise NotImplementedError("nothing outlives this broker")
@@ -136,6 +142,9 @@ class World:
         self.carry_out()
 
     # What the surroundings do.
+
+    def set_access(self, access: Access | None) -> None:
+        self.broker.set_access(access)
 
     def advance(self, ms: int) -> None:
         self.now_ms += ms
