@@ -99,8 +99,8 @@ class BrokerProcess:
         return self.process.poll() is None
 
     def now(self) -> float:
-        """Seconds, of the clock that it lives by."""
-        return time.monotonic()
+        """Seconds since the epoch, by the clock that it lives by."""
+        return time.time()
 
     def pass_time(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -171,6 +171,10 @@ class BrokerProcess:
             if url.port:
                 self.listening.append(url.geturl())
                 self.ports.setdefault(url.scheme, url.port)
+
+
+# Whatever a test can open connections to and wait beside.
+Server = BrokerProcess | CoreBroker
 
 
 def serve_command(settings: Mapping[str, Any], listen: Sequence[str], data: Path, args: Sequence[str]) -> list[str]:
@@ -281,7 +285,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def server(request: pytest.FixtureRequest) -> Iterator[BrokerProcess | CoreBroker]:
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """The broker with default settings that this test talks to: the shared one, or on a told clock one of its own."""
     if not on_told_clock(request):
         yield request.getfixturevalue("broker")
@@ -328,7 +332,7 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
 
 
 @pytest.fixture
-def connect(server: BrokerProcess | CoreBroker, unique: Unique) -> Iterator[Callable[..., WireClient]]:
+def connect(server: Server, unique: Unique) -> Iterator[Callable[..., WireClient]]:
     """A connected client, closed after the test, e.g. `connect(version=5, clean=False)`.
 
     Without a client id it gets a fresh one. `port` connects to another broker.
@@ -347,7 +351,7 @@ def connect(server: BrokerProcess | CoreBroker, unique: Unique) -> Iterator[Call
 
 
 @pytest.fixture
-def open_client(server: BrokerProcess | CoreBroker) -> Iterator[Callable[..., WireClient]]:
+def open_client(server: Server) -> Iterator[Callable[..., WireClient]]:
     """A bare connection on which nothing has been sent yet, closed after the test."""
     opened: list[WireClient] = []
 

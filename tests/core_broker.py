@@ -19,7 +19,7 @@ from holdfast.core_settings import broker_settings
 from model.disk_world import DiskOnlyWorld, LoggedWorld
 from model.fold import Limits
 from model.steps import Plan
-from model.world import BEGIN_MS, Link, World
+from model.world import Link, World
 from wire import WireClient
 
 WORLDS = {"ram": World, "disc": LoggedWorld, "disc_only": DiskOnlyWorld}
@@ -105,8 +105,8 @@ class CoreBroker:
     # Its clock.
 
     def now(self) -> float:
-        """Seconds since the core began."""
-        return (self.world.now_ms - BEGIN_MS) / 1000
+        """Seconds since the epoch."""
+        return self.world.now_ms / 1000
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, with all that falls due in it carried out as it does."""

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import pytest
 
-from broker_process import MOSQUITTO, BrokerProcess, Unique, on_told_clock, start_holdfast, under_test
+from broker_process import MOSQUITTO, BrokerProcess, Server, Unique, on_told_clock, start_holdfast, under_test
 from core_broker import CoreBroker
 from wire import (
     TIMEOUT,
@@ -268,7 +268,7 @@ def _short(payload: bytes) -> str:
 class Stage:
     """Where the actors of one test meet: one broker, one prefix."""
 
-    def __init__(self, broker: BrokerProcess | CoreBroker, unique: Unique, prefix: str | None = None) -> None:
+    def __init__(self, broker: Server, unique: Unique, prefix: str | None = None) -> None:
         self.broker = broker
         self.unique = unique
         self.prefix = str(unique) if prefix is None else prefix
@@ -320,7 +320,7 @@ class Stage:
         return {copy.topic: raw(copy.payload) for copy in copies}
 
     def now(self) -> float:
-        """Seconds, of the broker's clock."""
+        """Seconds since the epoch, by the broker's clock."""
         return self.broker.now()
 
     def pass_time(self, seconds: float) -> None:
@@ -367,7 +367,7 @@ class StageBuilder:
 
 
 @pytest.fixture
-def stage(server: BrokerProcess | CoreBroker, unique: Unique) -> Iterator[Stage]:
+def stage(server: Server, unique: Unique) -> Iterator[Stage]:
     """A stage on a broker with default settings."""
     made = Stage(server, unique)
     yield made
@@ -416,6 +416,7 @@ __all__ = [
     "Copy",
     "P",
     "Stage",
+    "StageBuilder",
     "Will",
     "raw",
     "stage",
