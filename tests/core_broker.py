@@ -1,17 +1,22 @@
 """A broker without a process: the core in this one, a clock that moves only when told, and clients on it.
 
-    core = CoreBroker(retainer__expiry_interval="10s")
-    client = core.client(5)
-    client.connect("me")
-    core.pass_time(10)
+    broker = CoreBroker(retainer__expiry_interval="10s")
+    client = broker.join("me")
+    client.publish("a", b"1", retain=True)
+    broker.pass_time(10)
+    client.subscribe("a")
+    assert client.arrived() == []
 
 Clients are those of `wire`, on something that looks like a socket to them. Whoever waits for bytes that are not there
 lets the told time pass, up to the time-out, so a test reads the same whether the broker is here or behind a socket.
-Settings have the names of the configuration, with `__` for a dot.
+Settings have the names of the configuration, with `__` for a dot. What tests may know of the core's inside, `World`
+says; nothing here reaches past it.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from holdfast.config import Settings as Configuration
@@ -20,10 +25,13 @@ from model.disk_world import DiskOnlyWorld, LoggedWorld
 from model.fold import Limits
 from model.steps import Plan
 from model.world import Link, World
-from wire import WireClient
+from wire import Closed, Packet, Publish, WireClient
+from wire_properties import P, Property
 
 WORLDS = {"ram": World, "disc": LoggedWorld, "disc_only": DiskOnlyWorld}
 TICK_MS = 100  # how often the network room looks for what is due
+AN_INSTANT_S = 0.0001  # less than the clock can tell
+A_LONG_TIME_S = 1_000_000
 
 
 def world_of(configuration: Configuration) -> World:
@@ -80,6 +88,36 @@ class CoreSocket:
             self.link.peer.closed = self.link.peer.closed or "by the client"
 
 
+class CoreClient(WireClient):
+    """A client that can see what has arrived without waiting for more."""
+
+    def __init__(self, end: CoreSocket, version: int, now: Callable[[], float]) -> None:
+        super().__init__(0, version, sock=cast("Any", end), now=now)
+        self.link = end.link
+
+    @property
+    def closed(self) -> bool:
+        """Whether the broker has ended the connection."""
+        return bool(self.link.peer.closed)
+
+    def arrived(self) -> list[Packet]:
+        """Everything that is there, in order; no time passes."""
+        found: list[Packet] = []
+        with contextlib.suppress(TimeoutError, Closed):
+            while True:
+                found.append(self.recv(AN_INSTANT_S))
+        return found
+
+    def copies(self) -> list[tuple[str, str, int, bool]]:
+        """Topic, payload, QoS and RETAIN of the messages that are there, and nothing else may be there."""
+        found = self.arrived()
+        assert all(isinstance(packet, Publish) for packet in found), f"expected only messages, got {found}"
+        return [(p.topic, p.payload.decode(), p.qos, p.retain) for p in found if isinstance(p, Publish)]
+
+    def payloads(self) -> list[str]:
+        return [payload for _, payload, _, _ in self.copies()]
+
+
 class CoreBroker:
     """Offers what a `BrokerProcess` offers to tests that only speak MQTT to it."""
 
@@ -92,12 +130,28 @@ class CoreBroker:
     def close(self) -> None:
         self.world.close()
 
-    def client(self, version: int = 4, **_: Any) -> WireClient:
+    def client(self, version: int = 4, **_: Any) -> CoreClient:
         """A connection on which nothing has been sent yet."""
         self.opened += 1
         name = f"connection {self.opened}"
-        end = CoreSocket(self, name, self.world.open(name, version))
-        return WireClient(0, version, sock=cast("Any", end), now=self.now)
+        return CoreClient(CoreSocket(self, name, self.world.open(name, version)), version, self.now)
+
+    def join(
+        self,
+        client_id: str,
+        version: int = 5,
+        *,
+        keep: bool = False,
+        properties: Iterable[Property] = (),
+        **fields: Any,
+    ) -> CoreClient:
+        """A connected client that may be silent for ever. `keep` gives it a session that outlives the connection."""
+        given = list(properties)
+        if keep and version == 5:
+            given.append((P.SESSION_EXPIRY, A_LONG_TIME_S))
+        client = self.client(version)
+        client.connect(client_id, **{"keep_alive": 0, "clean": not keep, "properties": given, **fields})
+        return client
 
     def is_running(self) -> bool:
         return True

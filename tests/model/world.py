@@ -146,6 +146,20 @@ class World:
     def set_access(self, access: Access | None) -> None:
         self.broker.set_access(access)
 
+    def kick(self, client_id: str, reason: int) -> bool:
+        kicked = self.broker.kick(client_id, reason, "by an operator's wish", self.now_ms)
+        self.carry_out()
+        return kicked
+
+    def end_session(self, client_id: str) -> bool:
+        ended = self.broker.end_session(client_id, self.now_ms)
+        self.carry_out()
+        return ended
+
+    def shut_down(self) -> None:
+        self.broker.shut_down(self.now_ms)
+        self.carry_out()
+
     def advance(self, ms: int) -> None:
         self.now_ms += ms
 
