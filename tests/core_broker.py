@@ -39,10 +39,14 @@ def world_of(configuration: Configuration) -> World:
     kind = WORLDS[configuration.retainer.storage_type]
     world = kind(Plan(Limits(), []), broker_settings(configuration))
     if configuration.access:
-        from holdfast.entry import access_rules  # with it comes every way to log in, which few tests need
-
-        world.set_access(access_rules(configuration))
+        set_access(world, configuration)
     return world
+
+
+def set_access(world: World, configuration: Configuration) -> None:
+    from holdfast.entry import access_rules  # with it comes every way to log in, which few tests need
+
+    world.set_access(access_rules(configuration))
 
 
 class CoreSocket:
@@ -124,7 +128,8 @@ class CoreBroker:
     quiet_s = 0.0  # every answer is there when `sendall` returns
 
     def __init__(self, **settings: Any) -> None:
-        self.world = world_of(Configuration.model_validate(nested(settings)))
+        self.configuration = Configuration.model_validate(nested(settings))
+        self.world = world_of(self.configuration)
         self.opened = 0
 
     def close(self) -> None:
@@ -152,6 +157,11 @@ class CoreBroker:
         client = self.client(version)
         client.connect(client_id, **{"keep_alive": 0, "clean": not keep, "properties": given, **fields})
         return client
+
+    def set_rules(self, rules: list[dict[str, Any]]) -> None:
+        """Put other access rules in force while it runs."""
+        auth = self.configuration.auth.model_dump()
+        set_access(self.world, Configuration.model_validate({"auth": auth, "access": rules}))
 
     def is_running(self) -> bool:
         return True
