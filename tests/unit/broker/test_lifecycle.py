@@ -1,6 +1,7 @@
 """How connections and sessions end, and what becomes of their wills."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -176,7 +177,7 @@ def test_the_interval_begins_anew_with_each_end(broker: CoreBroker) -> None:
     [(4, {"clean": False}), (5, {"clean": False, "properties": lasting(0xFFFFFFFF)})],
     ids=["v311", "v5"],
 )
-def test_a_session_without_an_end_stays(broker: CoreBroker, version: int, fields: dict[str, object]) -> None:
+def test_a_session_without_an_end_stays(broker: CoreBroker, version: int, fields: dict[str, Any]) -> None:
     broker.join("client", version, **fields).cut()
     leap(broker, TEN_YEARS_S)
     back = broker.join("client", version, **fields)
@@ -187,7 +188,7 @@ def test_a_session_without_an_end_stays(broker: CoreBroker, version: int, fields
 @pytest.mark.parametrize(("version", "fields"), [(4, {}), (5, {"properties": lasting(1000)})], ids=["v311", "v5"])
 @pytest.mark.parametrize(("waited", "there"), [(49, True), (50, False)])
 def test_no_session_outlives_the_longest_allowed(
-    start: Start, version: int, fields: dict[str, object], waited: int, there: bool
+    start: Start, version: int, fields: dict[str, Any], waited: int, there: bool
 ) -> None:
     broker = start(limits__session_expiry_max=50)
     broker.join("client", version, clean=False, **fields).cut()

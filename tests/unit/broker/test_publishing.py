@@ -223,6 +223,24 @@ def test_a_publish_that_may_not_be_ends_the_connection(
     assert reason_of_end(writer) == reason
 
 
+@pytest.mark.parametrize(
+    ("topic", "properties"),
+    [
+        ("a", [(P.TOPIC_ALIAS, 4)]),
+        ("a", [(P.USER_PROPERTY, ("n", "1"))] * 2),
+        ("a/b/c", []),
+        ("a", [(P.RESPONSE_TOPIC, "a/b")]),
+    ],
+    ids=["last alias", "as many user properties as may be", "as many levels as may be", "response topic"],
+)
+def test_a_publish_within_the_limits_is_taken(start: Start, topic: str, properties: list[wire.Property]) -> None:
+    broker = start(limits__topic_alias_maximum=4, limits__max_user_properties=2, limits__max_topic_levels=3)
+    reader, writer = broker.join("reader"), broker.join("writer")
+    reader.subscribe("#")
+    writer.publish(topic, b"1", properties=properties)
+    assert reader.copies() == [(topic, "1", 0, False)]
+
+
 # Header and capabilities
 
 
