@@ -198,23 +198,23 @@ def test_no_session_outlives_the_longest_allowed(
     assert back.connack.session_present is there
 
 
-@pytest.mark.parametrize(
-    ("at_first", "at_end", "lives"), [(10, 20, 20), (10, 5, 5), (10, 0, 0), (10, None, 10), (10, 1000, 50)]
-)
+@pytest.mark.parametrize(("at_end", "lives"), [(20, 20), (5, 5), (None, 10), (1000, 50)])
+@pytest.mark.parametrize(("before_its_end_ms", "there"), [(1, True), (0, False)])
 def test_disconnect_may_change_how_long_the_session_lives(
-    start: Start, at_first: int, at_end: int | None, lives: int
+    start: Start, at_end: int | None, lives: int, before_its_end_ms: int, there: bool
 ) -> None:
     broker = start(limits__session_expiry_max=50)
-    client = broker.join("client", properties=lasting(at_first))
+    client = broker.join("client", properties=lasting(10))
     client.disconnect(0, None if at_end is None else lasting(at_end))
-    if lives:
-        broker.pass_time(lives - 0.001)
-        probe = broker.join("client", clean=False, properties=lasting(lives))
-        assert probe.connack is not None
-        assert probe.connack.session_present
-        probe.disconnect()
-    broker.pass_time(lives)
+    leap(broker, lives - before_its_end_ms / 1000)
     back = broker.join("client", clean=False)
+    assert back.connack is not None
+    assert back.connack.session_present is there
+
+
+def test_disconnect_may_end_the_session_at_once(broker: CoreBroker) -> None:
+    broker.join("client", keep=True).disconnect(0, lasting(0))
+    back = broker.join("client", keep=True)
     assert back.connack is not None
     assert not back.connack.session_present
 

@@ -134,6 +134,15 @@ def test_a_topic_counts_for_the_user_who_wrote_it_last(start: Start) -> None:
     assert kept(broker) == {"a": "2", "c": "1"}
 
 
+@pytest.mark.parametrize("limit", [{"max_messages_per_user": 1}, {"max_bytes_per_user": 3}], ids=str)
+def test_who_has_no_more_room_cannot_take_the_topic_of_another(start: Start, limit: dict[str, int]) -> None:
+    broker = start(**{f"retainer__{key}": value for key, value in limit.items()})
+    ann, bob = broker.join("ann", username="ann"), broker.join("bob", username="bob")
+    put(ann, "a=1")
+    put(bob, "b=1", "a=2", "b=2")
+    assert kept(broker) == {"a": "1", "b": "2"}
+
+
 @pytest.mark.parametrize(
     ("version", "steps", "reasons", "expected"),
     [
