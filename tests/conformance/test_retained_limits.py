@@ -179,12 +179,13 @@ def test_lowering_the_limit_deletes_nothing(
 ) -> None:
     config = tmp_path / "holdfast.toml"
     config.write_text("[retainer]\nmax_retained_messages = 5\n")
-    with Stage(start_broker(args=["--config", str(config)]), unique) as stage:
+    broker = start_broker(args=["--config", str(config)])
+    with Stage(broker, unique) as stage:
         publisher = stage.client(version)
         for topic in ("a", "b", "c"):
             publisher.publish(topic, "1", qos=1, retain=True)
         config.write_text("[retainer]\nmax_retained_messages = 2\n")
-        stage.broker.signal(signal.SIGHUP)
+        broker.signal(signal.SIGHUP)
         wait_until_refused(publisher, stage, version)
         publisher.publish("a", "2", qos=1, retain=True)
         publisher.publish("new", "1", qos=1, retain=True)

@@ -6,6 +6,7 @@ running broker keeps time at all.
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -31,9 +32,7 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     running.stop()
 
 
-def connected(
-    broker: BrokerProcess, client_id: str, *, properties: list[Property] = KEEP, **fields: object
-) -> WireClient:
+def connected(broker: BrokerProcess, client_id: str, *, properties: list[Property] = KEEP, **fields: Any) -> WireClient:
     client = broker.client(5)
     client.connect(client_id, properties=properties, **fields)
     return client
