@@ -18,6 +18,7 @@ HOT = [
     "src/holdfast/protocol",
     "src/holdfast/broker",
     "src/holdfast/journal/record.py",
+    "src/holdfast/journal/log.py",
     "src/holdfast/bench/codec.py",
 ]
 

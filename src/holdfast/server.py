@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import __version__, diagnostics
 from holdfast.broker.core import Broker
-from holdfast.broker.log import Log
 from holdfast.broker.system import SystemTopics
 from holdfast.config import ConfigError, Listener, Loaded, Settings
 from holdfast.config.listener import Endpoint
@@ -34,10 +33,9 @@ from holdfast.errors import UsageError
 from holdfast.identity.passwords import PasswordFile
 from holdfast.net.authentication import LoginAuthenticator
 from holdfast.net.bans import Bans
-from holdfast.net.commit import Commits
 from holdfast.net.crowd import Crowd
+from holdfast.net.driver import Driver
 from holdfast.net.gate import Gate
-from holdfast.net.hub import Hub
 from holdfast.net.origins import Origins
 from holdfast.net.peer import StreamPeer
 from holdfast.net.proxied import ProxiedStart
@@ -95,8 +93,8 @@ class Server:
         settings = loaded.settings
         self.broker = Broker(broker_settings(settings), f"hf-{secrets.token_hex(4)}-")
         self.broker.set_access(access_rules(settings))
-        self.hub = Hub(self.broker, loop)
-        self.authenticator = LoginAuthenticator(self.hub, login_methods(settings))
+        self.driver = Driver(self.broker, loop)
+        self.authenticator = LoginAuthenticator(self.driver, login_methods(settings))
         self.bans = Bans()
         fill_bans(self.bans, settings)
         self.crowd = Crowd(settings.limits.max_connections_per_address, settings.limits.connect_rate_per_address)
@@ -104,7 +102,7 @@ class Server:
         self.servers: list[asyncio.Server] = []
         self.gates: list[Gate] = []
         self.sensors: list[UdpEndpoint] = []
-        self.system = SystemTopics(__version__, self.hub.now_ms())
+        self.system = SystemTopics(__version__, self.driver.now_ms())
         self.timers: list[asyncio.TimerHandle] = []
         self.storage: DiskStorage | None = None
         self.trimmed_at = 0
@@ -121,7 +119,7 @@ class Server:
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)
         for listener in listeners:
             await self.listen(listener)
-        self.hub.start()
+        self.driver.start()
         if self.storage is not None:
             self.every(1.0, self.storage.tick)
         interval = self.loaded.settings.sys.interval
@@ -137,15 +135,12 @@ class Server:
         storage_type = settings.retainer.storage_type
         if storage_type == "ram":
             return
-        history = settings.history.enable and can_write_history()
-        filters = [topic_filter.encode() for topic_filter in settings.history.filter] if history else []
-        keeps = Log(settings.durability != "none", True, filters)
-        self.broker.log = keeps
-        self.storage = DiskStorage(settings.data, self.broker, keeps, self.loop)
-        recovered = self.storage.open(history, self.hub.now_ms(), storage_type == "disc")
-        self.hub.keep(Commits(self.broker, keeps, recovered.journal, settings.durability == "deliver"))
         table = settings.history
-        self.storage.start(history, float(table.flush_interval), int(table.retention), table.retention_bytes)
+        history = table.enable and can_write_history()
+        storage = self.storage = DiskStorage(settings.data, self.loop)
+        self.driver.use_log(storage.open(settings.durability, list(table.filter) if history else None))
+        self.driver.carry_out(storage.load(self.broker, self.driver.now_ms(), storage_type == "disc"))
+        storage.start(history, float(table.flush_interval), int(table.retention), table.retention_bytes)
 
     async def listen(self, listener: Listener) -> None:
         settings = self.loaded.settings
@@ -215,13 +210,13 @@ class Server:
         recovered = storage.recovered if storage is not None else None
         writes_history = storage is not None and any(follower.name == "history" for follower in storage.followers)
         desk = Desk(
-            self.hub,
+            self.driver,
             journal=recovered.journal if recovered is not None else None,
             history=storage.folder.history if storage is not None and writes_history else None,
             reached=storage.reached if storage is not None else None,
             problems=storage.problems if storage is not None else None,
             version=__version__,
-            started_at_ms=self.hub.now_ms(),
+            started_at_ms=self.driver.now_ms(),
             storage_type=settings.retainer.storage_type,
         )
         keys, users = api_secrets(settings)
@@ -242,14 +237,14 @@ class Server:
 
     def peer_factory(self, listener: Listener, gate: Gate) -> Callable[[], Any]:
         """What is made for each connection."""
-        hub = self.hub
+        driver = self.driver
         settings = self.loaded.settings
-        make: Callable[[], StreamPeer] = lambda: StreamPeer(hub, gate)  # noqa: E731
+        make: Callable[[], StreamPeer] = lambda: StreamPeer(driver, gate)  # noqa: E731
         if listener.is_websocket:
             origins = Origins(settings.websocket.origins, listener.is_loopback)
-            make = lambda: WebSocketPeer(hub, gate, listener.path, origins)  # noqa: E731
+            make = lambda: WebSocketPeer(driver, gate, listener.path, origins)  # noqa: E731
         if listener.proxy:
-            return lambda: ProxiedStart(hub, gate, make(), float(settings.limits.connect_timeout))
+            return lambda: ProxiedStart(driver, gate, make(), float(settings.limits.connect_timeout))
         return make
 
     def listen_for_sensors(self, listener: Listener) -> None:
@@ -260,7 +255,7 @@ class Server:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
         settings = self.loaded.settings
         gate = self.make_gate(listener)
-        endpoint = UdpEndpoint(self.hub, gate, sensor_settings(settings, listener), sock)
+        endpoint = UdpEndpoint(self.driver, gate, sensor_settings(settings, listener), sock)
         self.sensors.append(endpoint)
         endpoint.start()
         say_listening(listener.scheme, *sock.getsockname()[:2])
@@ -289,9 +284,7 @@ class Server:
             give_memory_back()
 
     def publish_system(self) -> None:
-        self.broker.now_ms = self.hub.now_ms()
-        self.system.publish(self.broker)
-        self.hub.carry_out()
+        self.driver.carry_out(self.system.publish(self.broker, self.driver.now_ms()))
 
     def reload(self) -> None:
         """SIGHUP: certificates, log level, users, access rules, retainer limits; says what could not be changed."""
@@ -330,10 +323,8 @@ class Server:
             timer.cancel()
         if self.http is not None:
             await self.http.stop()
-        self.hub.stop()
         log.info("stopping", extra={"clients": self.broker.counters.connected_now})
-        self.broker.shut_down(self.hub.now_ms())
-        self.hub.carry_out()
+        self.driver.stop()
         deadline = begun_s + SHUTDOWN_GRACE_S
         while any(gate.peers for gate in self.gates) and self.loop.time() < deadline:
             for gate in self.gates:

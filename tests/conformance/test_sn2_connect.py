@@ -227,8 +227,7 @@ def test_until_the_client_is_known_nothing_of_it_is_processed():
     world.play("peer", f"1F 01 {BASIC} -> -\n0A 03 03 00 03 61 2F 62 6F 6E -> -\n08 08 23 00 02 61 2F 62 -> -")
     ticket, username, password = door.tickets[0]
     assert (username, password) == ("u", b"p")
-    world.broker.on_authenticated(ticket, 0x86, "", world.now_ms)
-    world.carry_out()
+    world.carry_out(world.broker.on_authenticated(ticket, 0x86, "", world.now_ms))
     world.play("peer", "< 06 02 00 00 01 86\n04 0C 00 09 -> 04 0E 04 F4")
     assert world.broker.sessions == {}
 
@@ -237,17 +236,16 @@ def test_a_forged_connect_does_not_touch_a_client_that_has_logged_in():
     world = World()
     door = Doorkeeper(world)
     world.send("real", f"1F 01 {BASIC}")
-    world.broker.on_authenticated(door.tickets[0][0], 0, "u", world.now_ms)
-    world.carry_out()
+    world.carry_out(world.broker.on_authenticated(door.tickets[0][0], 0, "u", world.now_ms))
     world.taken("real")
     world.play("forged", "0C 01 01 00 01 02 00 3C 00 00 63 31 -> -")
-    world.broker.on_authenticated(door.tickets[1][0], 0, "", world.now_ms)  # let in as nobody in particular
-    world.carry_out()
+    world.carry_out(
+        world.broker.on_authenticated(door.tickets[1][0], 0, "", world.now_ms)
+    )  # let in as nobody in particular
     world.play("forged", "< 06 02 00 00 01 85\n03 0E 00 -> -")
     # the same from the client's own address, which anyone can claim to have
     world.send("real", "0C 01 01 00 01 02 00 3C 00 00 63 31")
-    world.broker.on_authenticated(door.tickets[2][0], 0x87, "", world.now_ms)
-    world.carry_out()
+    world.carry_out(world.broker.on_authenticated(door.tickets[2][0], 0x87, "", world.now_ms))
     world.play("real", "< 06 02 00 00 01 87\n04 0C 00 09 -> 05 0D 00 09 00")
     # nor does its name in a Connection Encapsulation
     world.play("forged", "09 FE 00 02 63 31 03 0E 00 -> 04 0E 04 F4")

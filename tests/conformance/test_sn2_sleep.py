@@ -232,6 +232,5 @@ def test_retained_copies_at_qos_0_wait_as_well():
 def test_a_server_that_shuts_down_says_so():
     world = World()
     world.play("peer", CONNECT)
-    world.broker.shut_down(world.now_ms)
-    world.carry_out()
+    world.carry_out(world.broker.shut_down(world.now_ms))
     world.play("peer", "< 04 0E 04 8B")

@@ -42,6 +42,7 @@ from holdfast.protocol.mqtt.encode import encode
 from holdfast.protocol.mqtt.frame import FrameBuffer
 from holdfast.protocol.sn import detect, v2_decode, v2_encode, v12
 from holdfast.state.store import StateStore
+from in_process import carry_out
 from packet_strategies import plain
 
 VERSIONS = (3, 4, 5)
@@ -83,19 +84,6 @@ class Ear(Peer):
         self.closed = True
 
 
-def carry_out(broker: Broker) -> None:
-    effects = broker.effects
-    for connection in effects.touched:
-        connection.touched = False
-        if connection.outbox:
-            connection.peer.write(connection.take())
-    effects.touched.clear()
-    for connection in effects.closing:
-        connection.peer.close(connection.close_reason)
-    effects.closing.clear()
-    effects.notes.clear()
-
-
 def small_broker() -> Broker:
     settings = BrokerSettings()
     settings.max_packet_size = 4096
@@ -106,7 +94,7 @@ def small_broker() -> Broker:
 def mqtt_broker(data: bytes) -> None:
     """Two clients feed one broker by turns; a first byte says who is next and how much of the rest is theirs."""
     broker = small_broker()
-    broker.publish(Publisher("", "", "api"), b"kept", b"1", 1, True, NOW_MS)
+    carry_out(broker.publish(Publisher("", "", "api"), b"kept", b"1", 1, True, NOW_MS))
     connections = [broker.open(Ear(), NOW_MS) for _ in range(2)]
     position = 0
     now_ms = NOW_MS
@@ -115,16 +103,12 @@ def mqtt_broker(data: bytes) -> None:
         piece = data[position + 1 : position + 1 + size]
         position += 1 + size
         now_ms += 7
-        broker.receive(connections[who], piece, now_ms)
-        carry_out(broker)
+        carry_out(broker.receive(connections[who], piece, now_ms))
         if broker.has_work():
-            broker.work(now_ms)
-            carry_out(broker)
+            carry_out(broker.work(now_ms))
     for connection in connections:
-        broker.lost(connection, now_ms)
-        carry_out(broker)
-    broker.tick(now_ms + 10**9)
-    carry_out(broker)
+        carry_out(broker.lost(connection, now_ms))
+    carry_out(broker.tick(now_ms + 10**9))
     assert broker.counters.connected_now == 0
 
 
@@ -168,7 +152,7 @@ class Air(Datagrams):
 def sn_gateway(data: bytes) -> None:
     """A length byte before each datagram; its highest bit says from which of two addresses."""
     broker = small_broker()
-    broker.publish(Publisher("", "", "api"), b"kept", b"1", 1, True, NOW_MS)
+    carry_out(broker.publish(Publisher("", "", "api"), b"kept", b"1", 1, True, NOW_MS))
     settings = SnSettings()
     settings.predefined = {1: b"one"}
     settings.open_filters = [b"open/#"]
@@ -180,14 +164,11 @@ def sn_gateway(data: bytes) -> None:
         datagram = data[position + 1 : position + 1 + size]
         position += 1 + size
         now_ms += 50
-        gateway.receive(datagram, (host, 1), host, now_ms)
-        carry_out(broker)
-        broker.tick(now_ms)
+        carry_out(gateway.receive([(datagram, (host, 1), host)], now_ms))
+        carry_out(broker.tick(now_ms))
         if broker.has_work():
-            broker.work(now_ms)
-        carry_out(broker)
-    broker.tick(now_ms + 10**9)
-    carry_out(broker)
+            carry_out(broker.work(now_ms))
+    carry_out(broker.tick(now_ms + 10**9))
 
 
 def journal_reader(data: bytes) -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from holdfast.broker.connection import Connection
 from holdfast.broker.core import Broker
+from holdfast.broker.effects import Effects
 from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy
 from holdfast.broker.ports import Peer
+from holdfast.broker.session import Connection
 from holdfast.broker.settings import Settings
+from in_process import carry_out
 from model.fold import Limits
 from model.steps import Plan
 from wire_packets import Packet, Publish, decode
@@ -116,24 +118,20 @@ class World:
         return link
 
     def send(self, link: Link, data: bytes) -> None:
-        self.broker.receive(link.connection, data, self.now_ms)
-        self.carry_out()
+        self.carry_out(self.broker.receive(link.connection, data, self.now_ms))
 
     def lose(self, client: str) -> None:
         """The connection breaks; what the client has not read is gone."""
         link = self.links.pop(client)
-        link.connection.outbox.clear()
-        self.broker.lost(link.connection, self.now_ms)
-        self.carry_out()
+        self.carry_out(self.broker.lost(link.connection, self.now_ms))
 
     def block(self, link: Link) -> None:
         link.blocked = True
-        self.broker.on_blocked(link.connection, self.now_ms)
+        link.connection.outbox.block(self.now_ms)
 
     def unblock(self, link: Link) -> None:
         link.blocked = False
-        self.broker.on_writable(link.connection, self.now_ms)
-        self.carry_out()
+        self.carry_out(self.broker.on_writable(link.connection, self.now_ms))
 
     # What the surroundings do.
 
@@ -141,14 +139,12 @@ class World:
         self.now_ms += ms
 
     def tick(self) -> None:
-        self.broker.tick(self.now_ms)
-        self.carry_out()
+        self.carry_out(self.broker.tick(self.now_ms))
 
     def work(self) -> None:
         """One portion of long work."""
         if self.broker.has_work():
-            self.broker.work(self.now_ms)
-            self.carry_out()
+            self.carry_out(self.broker.work(self.now_ms))
 
     def work_off(self) -> None:
         for _ in range(100_000):
@@ -160,23 +156,10 @@ class World:
     def work_off_expiry(self) -> None:
         """Expired messages leave in portions: let all of them go, without moving snapshots on."""
         while self.broker.expiring:
-            self.broker.tick(self.now_ms)
-            self.carry_out()
+            self.carry_out(self.broker.tick(self.now_ms))
 
-    def carry_out(self) -> None:
-        effects = self.broker.effects
-        for connection in effects.touched:
-            connection.touched = False
-            if not connection.blocked and connection.outbox:
-                connection.peer.write(connection.take())
-        effects.touched.clear()
-        closing = list(effects.closing)
-        effects.closing.clear()
-        for connection in closing:
-            if connection.outbox:
-                connection.peer.write(connection.take())
-            connection.peer.close(connection.close_reason)
-        effects.notes.clear()
+    def carry_out(self, effects: Effects) -> None:
+        carry_out(effects, self.broker.log)
 
     # What can be seen from outside the wire.
 

@@ -5,7 +5,7 @@ import json
 import typer
 
 from holdfast.broker.access import ALL, ANY_QOS, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access
-from holdfast.broker.route import is_reserved
+from holdfast.broker.session import is_reserved
 from holdfast.broker.topics import is_valid_filter
 from holdfast.config import Settings
 from holdfast.errors import UsageError

@@ -50,7 +50,7 @@ class Gate:
         self.peers.add(peer)
         if 0 < self.max_connections < len(self.peers):
             return "too many connections on this listener"
-        now = peer.hub.loop.time()
+        now = peer.driver.loop.time()
         if self.bans.bans(peer.host, now):
             return "the address is banned"
         if self.crowd.is_limited:
@@ -72,14 +72,14 @@ class Gate:
 
     def meter(self, peer: StreamPeer, packets: int) -> None:
         """Charge packets to a client; one that is over its rate is not read from until it has paid."""
-        now = peer.hub.loop.time()
+        now = peer.driver.loop.time()
         debt, since = self.debts.get(peer, (0.0, now))
         debt = max(0.0, debt - (now - since) * self.message_rate) + packets
         self.debts[peer] = (debt, now)
         over = debt - self.message_rate * BURST_S
         if over > 0 and peer.transport is not None:
             peer.transport.pause_reading()
-            peer.hub.loop.call_later(over / self.message_rate, self.resume, peer)
+            peer.driver.loop.call_later(over / self.message_rate, self.resume, peer)
 
     def resume(self, peer: StreamPeer) -> None:
         if peer.transport is not None and not peer.transport.is_closing():

@@ -4,8 +4,8 @@ import asyncio
 import logging
 from typing import cast
 
+from holdfast.net.driver import Driver
 from holdfast.net.gate import Gate
-from holdfast.net.hub import Hub
 from holdfast.net.peer import StreamPeer, format_address
 from holdfast.net.proxy import parse_header
 
@@ -15,8 +15,8 @@ log = logging.getLogger("holdfast.net")
 class ProxiedStart(asyncio.Protocol):
     """Stands in for `peer` until it is known whose connection this is. Who is no named proxy is let through as is."""
 
-    def __init__(self, hub: Hub, gate: Gate, peer: StreamPeer, timeout_s: float) -> None:
-        self.hub = hub
+    def __init__(self, driver: Driver, gate: Gate, peer: StreamPeer, timeout_s: float) -> None:
+        self.driver = driver
         self.gate = gate
         self.peer = peer
         self.timeout_s = timeout_s
@@ -33,7 +33,7 @@ class ProxiedStart(asyncio.Protocol):
             self.hand_over(place, b"")
             return
         self.gate.peers.add(self)
-        self.timer = self.hub.loop.call_later(self.timeout_s, self.close, "no PROXY header in time")
+        self.timer = self.driver.loop.call_later(self.timeout_s, self.close, "no PROXY header in time")
 
     def data_received(self, data: bytes) -> None:
         self.data += data

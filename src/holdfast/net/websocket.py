@@ -16,8 +16,8 @@ from wsproto.events import (
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import ProtocolError as FramingError
 
+from holdfast.net.driver import Driver
 from holdfast.net.gate import Gate
-from holdfast.net.hub import Hub
 from holdfast.net.origins import Origins
 from holdfast.net.peer import StreamPeer
 
@@ -30,8 +30,8 @@ SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 class WebSocketPeer(StreamPeer):
     """A packet may span frames and a frame may hold many packets [MQTT-6.0.0-2]."""
 
-    def __init__(self, hub: Hub, gate: Gate, path: str, origins: Origins) -> None:
-        super().__init__(hub, gate)
+    def __init__(self, driver: Driver, gate: Gate, path: str, origins: Origins) -> None:
+        super().__init__(driver, gate)
         self.path = path
         self.origins = origins
         self.framing = WSConnection(ConnectionType.SERVER)

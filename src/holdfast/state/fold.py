@@ -19,19 +19,17 @@ from holdfast.broker.records import (
     without_topic,
 )
 from holdfast.broker.session_records import (
+    decode_copied,
+    decode_copy,
     decode_done,
     decode_packet_id,
     decode_queued,
     decode_sent,
+    decode_snapshot,
     decode_subscribed,
     decode_unsubscribed,
-    record_session,
-)
-from holdfast.broker.snapshot_records import (
-    decode_copied,
-    decode_copy,
-    decode_snapshot,
     missed_topic,
+    record_session,
     record_snapshot,
 )
 from holdfast.state.environment import APPLIED_KEY, Environment

@@ -11,7 +11,6 @@ from itertools import islice
 import google_crc32c
 from lmdb import Transaction
 
-from holdfast.broker.connection import NO_ONE
 from holdfast.broker.message import Message, topic_field
 from holdfast.broker.records import (
     Publishers,
@@ -20,6 +19,7 @@ from holdfast.broker.records import (
     publish_topic,
     record_offset,
 )
+from holdfast.broker.session import NO_ONE
 from holdfast.broker.topics import matches
 from holdfast.errors import StoreError
 from holdfast.state.environment import Environment

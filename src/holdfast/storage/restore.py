@@ -1,11 +1,19 @@
 """From the state on disk back to a broker that can serve: the retained set, the sessions and what they wait for."""
 
 from holdfast.broker.core import Broker
+from holdfast.broker.effects import Effects
 from holdfast.broker.message import NEVER, Message, topic_field
-from holdfast.broker.session import AWAITING_COMPLETE, FOREVER, Delivery, PendingWill, Session
+from holdfast.broker.session import (
+    AWAITING_COMPLETE,
+    FOREVER,
+    Delivery,
+    PendingWill,
+    Session,
+    Snapshot,
+    Subscription,
+)
 from holdfast.broker.session_records import RELEASING, SubscriptionRecord, WillRecord
-from holdfast.broker.snapshot import NOT_SINCE, Snapshot
-from holdfast.broker.subscription import Subscription
+from holdfast.broker.snapshot import NOT_SINCE
 from holdfast.broker.timers import SESSION_EXPIRY, WILL, Timer
 from holdfast.broker.topics import SHARE, split_share
 from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES, Will
@@ -20,8 +28,8 @@ from holdfast.storage.progress import Progress, silent
 SESSIONS_AT_ONCE = 1000
 
 
-def restore_retained(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> int:
-    """Load the retained set into memory; how many messages there are. What expired meanwhile stays behind."""
+def restore_retained(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> None:
+    """Load the retained set into memory. What expired meanwhile stays behind."""
     retained = broker.retained
     total = store.retained.statistics().count
     done = 0
@@ -31,7 +39,6 @@ def restore_retained(broker: Broker, store: StateStore, now_ms: int, progress: P
         progress("loading retained messages", done, total)
     retained.sets = 0
     retained.version = store.retained.statistics().version
-    return retained.count
 
 
 def use_disk(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> DiskIndex:
@@ -56,15 +63,16 @@ def use_disk(broker: Broker, store: StateStore, now_ms: int, progress: Progress 
     return index
 
 
-def restore_sessions(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> int:
-    broker.now_ms = now_ms
+def restore_sessions(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> Effects:
+    """Load the sessions; returns what follows from that, to be carried out before anything else happens."""
+    broker.begin(now_ms)
     messages = store.sessions.messages()
     sessions = store.sessions.all()
     for count, stored in enumerate(sessions, 1):
         restore_session(broker, stored, messages)
         if count % SESSIONS_AT_ONCE == 0:
             progress("loading sessions", count, len(sessions))
-    return len(sessions)
+    return broker.finish()
 
 
 def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, Message]) -> None:
@@ -83,8 +91,8 @@ def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, M
         restore_snapshot(broker, session, snapshot)
     # One that was connected when the broker ended has lost its connection now.
     left_at_ms = record.disconnected_at_ms or broker.now_ms
-    if not record.disconnected_at_ms and broker.log is not None:
-        broker.log.on_detached(broker, session)  # or the next restart would give it its whole time again
+    if not record.disconnected_at_ms:
+        broker.recorder.on_detached(session, broker.now_ms)  # or the next restart would give it its whole time again
     if session.expiry_s != FOREVER:
         session.expires_at_ms = left_at_ms + session.expiry_s * 1000
         broker.timers.add(session.expires_at_ms, Timer(SESSION_EXPIRY, None, session))

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.session_records import SessionRecord, encode_done, encode_session, encode_session_ended
-from holdfast.broker.snapshot_records import (
+from holdfast.broker.session_records import (
     CopiedRecord,
+    SessionRecord,
     encode_copied,
     encode_copy,
+    encode_done,
     encode_missed,
+    encode_session,
+    encode_session_ended,
     encode_snapshot,
     encode_snapshot_ended,
 )
