@@ -51,6 +51,7 @@ class Recorder:
         # The publish at hand: the sessions it waits for, and those that have been sent it already. Records of other
         # things that happen meanwhile belong behind it; they get their offsets there.
         self.publishing = False
+        self.following = False  # the entry at hand is another broker's, which numbers what waits in sessions
         self.queued: list[QueuedRecord] = []
         self.sent: list[Delivery] = []
         self.sent_ids: list[int] = []
@@ -66,13 +67,17 @@ class Recorder:
     def finish(self) -> None:
         """The call is over: add what was gathered for its end."""
         if self.done:
-            for session_id, sequences in self.done.items():
-                self.add(encode_done(self.log.order(1), session_id, sequences))
-            self.done = {}
+            for session_id in list(self.done):
+                self.add_done(session_id)
         if self.copied:
             for copied in self.copied.values():
                 self.add(encode_copied(self.log.order(1), copied))
             self.copied = {}
+
+    def add_done(self, session_id: int) -> None:
+        sequences = self.done.pop(session_id, None)
+        if sequences is not None:
+            self.add(encode_done(self.log.order(1), session_id, sequences))
 
     def hold(self, connection: Connection) -> None:
         """What this connection is sent in this call may leave only when the records of the call are durable."""
@@ -128,7 +133,7 @@ class Recorder:
 
     def on_queued(self, session: Session, delivery: Delivery) -> None:
         """A session that outlives its connection has a message to get."""
-        if session.record_id == 0 or not self.publishing:
+        if session.record_id == 0 or not self.publishing or self.following:
             return
         delivery.sequence = session.new_sequence()
         identifiers = delivery.identifiers
@@ -250,6 +255,8 @@ class Recorder:
 
     def on_detached(self, session: Session, now_ms: int) -> None:
         if session.record_id:
+            # How much an absent client may have waiting is counted alike everywhere: so what is done is said first.
+            self.add_done(session.record_id)
             version = VERSIONS.get(session.protocol, V311)
             self.add(encode_session(self.log.order(1), session_record(session, version, now_ms)))
 

@@ -2,7 +2,8 @@
 
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
-from holdfast.broker.message import NEVER, Message, topic_field
+from holdfast.broker.message import Message, topic_field
+from holdfast.broker.replica import add_subscription, as_published, will_of
 from holdfast.broker.session import (
     AWAITING_COMPLETE,
     FOREVER,
@@ -10,14 +11,11 @@ from holdfast.broker.session import (
     PendingWill,
     Session,
     Snapshot,
-    Subscription,
 )
-from holdfast.broker.session_records import RELEASING, SubscriptionRecord, WillRecord
+from holdfast.broker.session_records import RELEASING
 from holdfast.broker.snapshot import NOT_SINCE
 from holdfast.broker.timers import SESSION_EXPIRY, WILL, Timer
-from holdfast.broker.topics import SHARE, split_share
-from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES, Will
-from holdfast.protocol.mqtt.properties import Properties
+from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES
 from holdfast.state.queued import QueuedValue
 from holdfast.state.sessions import StoredSession
 from holdfast.state.snapshots import StoredSnapshot
@@ -84,7 +82,7 @@ def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, M
     session.unreleased.update(stored.unreleased)
     broker.sessions[session.client_id] = session
     for subscription in stored.subscriptions:
-        restore_subscription(broker, session, subscription)
+        add_subscription(broker, session, subscription)
     for value in stored.queue:
         restore_delivery(broker, session, value, messages)
     for snapshot in stored.snapshots.values():
@@ -97,29 +95,11 @@ def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, M
         session.expires_at_ms = left_at_ms + session.expiry_s * 1000
         broker.timers.add(session.expires_at_ms, Timer(SESSION_EXPIRY, None, session))
     if stored.will is not None:
-        pending = PendingWill(restore_will(stored.will), stored.will.delay_interval_s)
+        pending = PendingWill(will_of(stored.will), stored.will.delay_interval_s)
         pending.due_ms = left_at_ms + pending.delay_s * 1000
         session.will = pending
         session.certified = stored.will.certified  # a rule may ask for that when the will is sent
         broker.timers.add(pending.due_ms, Timer(WILL, None, session))
-
-
-def restore_subscription(broker: Broker, session: Session, record: SubscriptionRecord) -> None:
-    share_name, topic_filter = b"", record.topic_filter
-    if topic_filter.startswith(SHARE):
-        share_name, topic_filter = split_share(topic_filter)
-    subscription = Subscription(
-        session,
-        record.topic_filter,
-        topic_filter.split(b"/"),
-        share_name,
-        record.options & 3,
-        record.options & 4 != 0,
-        record.options & 8 != 0,
-        record.subscription_id,
-    )
-    session.subscriptions[record.topic_filter] = subscription
-    broker.subscriptions.put(subscription, None)
 
 
 def restore_snapshot(broker: Broker, session: Session, stored: StoredSnapshot) -> None:
@@ -145,8 +125,8 @@ def restore_delivery(broker: Broker, session: Session, value: QueuedValue, messa
     message = messages.get(value.message_offset)
     if message is None:
         return  # lost to damage, which recovery has reported
-    if not message.interval_given and message.expires_at_ms != NEVER and not value.copy:
-        message = message.expiring(NEVER)  # that lifetime is the retained message's, not this copy's
+    if not value.copy:
+        message = as_published(message)
     identifiers = list(value.subscription_ids) or None
     delivery = Delivery(message, value.qos, value.retain, identifiers, None)
     delivery.sequence = value.seq
@@ -157,12 +137,3 @@ def restore_delivery(broker: Broker, session: Session, value: QueuedValue, messa
         session.next_packet_id = value.packet_id % 65535 + 1
     else:
         session.push(delivery)
-
-
-def restore_will(record: WillRecord) -> Will:
-    properties = Properties()
-    properties.forward = record.properties
-    properties.will_delay = record.delay_interval_s
-    if record.message_expiry_s >= 0:
-        properties.message_expiry = record.message_expiry_s
-    return Will(record.topic, record.payload, record.qos, record.retain, properties)
