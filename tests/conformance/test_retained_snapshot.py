@@ -86,7 +86,7 @@ def test_live_and_snapshot_copies_never_go_back(staged: Callable[..., Stage], ve
     values: dict[int, list[int]] = {number: [] for number in range(count)}
 
     def note(copy: Copy) -> None:
-        values[int(copy.topic[1:])].append(int(bytes(copy.payload).split()[0]))
+        values[int(copy.topic[1:])].append(int(copy.packet.payload.split()[0]))
 
     for step in range(1, 301):
         for _ in range(3):
@@ -233,5 +233,5 @@ def test_plain_message_in_mid_snapshot_comes_after_the_retained_one(staged: Call
     reader.wire.ack(first[0].packet)
     seen: dict[str, list[bytes]] = {topic: [] for topic in topics}
     for copy in first + reader.rest():
-        seen[copy.topic].append(bytes(copy.payload))
+        seen[copy.topic].append(copy.packet.payload)
     assert seen == {topic: [b"kept", b"event"] for topic in topics}
