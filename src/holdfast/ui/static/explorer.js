@@ -126,17 +126,19 @@ export function explorer(page, query) {
     columns.classList.add("opened");
     const topic = node.path;
     if (!quiet) fill(detail, h("p", { class: "soft" }, "reading…"));
+    let found;
     try {
       // Lists, not the message itself: that there is none is no error here.
       const answer = atMs ? await get("/api/v1/retained/at", { filter: topic, at_ms: atMs, limit: 1 })
         : await get("/api/v1/retained", { filter: topic, payload: "true", limit: 1 });
-      message = answer.messages[0] || null;
+      found = answer.messages[0];
       await reaching;
     } catch (error) {
-      fill(detail, h("p", { class: "problem" }, error.message));
+      if (chosen === node) fill(detail, h("p", { class: "problem" }, error.message));
       return;
     }
-    if (chosen !== node) return;
+    if (chosen !== node) return; // another topic was chosen meanwhile: what is shown is not this message
+    message = found || null;
     draw(node, quiet);
   }
 
