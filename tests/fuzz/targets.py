@@ -121,7 +121,7 @@ def sn_decoder(data: bytes) -> None:
         except ProtocolError:
             continue
         try:
-            again = write(packet)  # type: ignore[operator]
+            again = write(packet)
         except HoldfastError:
             continue  # a packet that only the other side sends
         assert plain(read(again)) == plain(packet)

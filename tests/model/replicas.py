@@ -13,7 +13,8 @@ from typing import Any
 
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
-from holdfast.broker.records import SET, encode_publish
+from holdfast.broker.message import SET
+from holdfast.broker.records import encode_publish
 from holdfast.broker.replica import Replica
 from holdfast.broker.session import Delivery, PendingWill, Session
 from in_process import ListLog, carry_out

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
+from holdfast.broker.index import Index
 from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy
 from holdfast.broker.ports import Peer
 from holdfast.broker.session import Connection
@@ -181,7 +182,9 @@ class World:
         found = []
         absent = [session for session in broker.sessions.values() if session.connection is None]
         resting = [snapshot.cursor for session in absent for snapshot in session.snapshots]
-        if cursors := [cursor for cursor in broker.retained.index.cursors if cursor not in resting]:
+        index = broker.retained.index
+        assert isinstance(index, Index)
+        if cursors := [cursor for cursor in index.cursors if cursor not in resting]:
             found.append(f"{len(cursors)} cursors")
         if broker.running:
             found.append(f"{len(broker.running)} running snapshots")

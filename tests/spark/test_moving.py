@@ -112,12 +112,13 @@ def test_a_restore_plans_with_the_whole_set(invoke: Invoke) -> None:
 def test_files_that_go_while_spark_reads_them_are_looked_for_again(spark: SparkSession, history: Path) -> None:
     """Later than in the commands above: Spark has planned with the files when they go."""
     table = History(str(history))
-    moved = []
+    moved: list[Path] = []
 
     def work() -> int:
         rows = history_frame(spark, table)
         if not moved:
-            moved.append(move(history))
+            move(history)
+            moved.append(history)
         return rows.count()
 
     assert with_fresh_look(table, work) == len(ROWS)

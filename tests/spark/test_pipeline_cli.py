@@ -55,10 +55,12 @@ def test_a_wrong_address_is_one_sentence() -> None:
     assert "is the broker running?" in refusal("stats", "--history", "http://127.0.0.1:1")
 
 
-def test_a_bad_moment_is_one_sentence(tmp_path: Path) -> None:
+def test_a_bad_moment_is_one_sentence_before_spark_is_looked_for(tmp_path: Path) -> None:
     history = write_history(tmp_path / "history", ROWS[:10])
     line = refusal("retained", "--history", history, "--at", "last tuesday", JAVA_HOME=str(tmp_path))
-    assert "Java" in line or "expected an offset" in line
+    assert line.endswith("or a time such as 2026-01-31T12:00:00Z, got 'last tuesday'")
+    assert "expected an offset" in line
+    assert "Java" not in line
 
 
 def test_a_bad_output_file_is_refused_before_work(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -57,7 +58,7 @@ def background(page: Page) -> int:
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_chart_is_drawn_offline_and_nothing_sticks_out(
-    browser: Browser, report: Path, width: int, scheme: str
+    browser: Browser, report: Path, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True)
     page = context.new_page()

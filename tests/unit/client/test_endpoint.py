@@ -19,7 +19,7 @@ from holdfast.errors import UsageError
         ("wss://u@h/mqtt?x=1", (WSS, "h", 8084, "u", None, None, "/mqtt?x=1")),
     ],
 )
-def test_url_is_taken_apart(url, expected):
+def test_url_is_taken_apart(url: str, expected: tuple[object, ...]) -> None:
     found = parse_url(url)
     assert (
         found.transport,
@@ -42,12 +42,12 @@ def test_url_is_taken_apart(url, expected):
         ("mqtt://h:99999/t", "no usable port"),
     ],
 )
-def test_unusable_url_says_why(url, message):
+def test_unusable_url_says_why(url: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_url(url)
 
 
-def test_endpoint_names_itself_for_people():
+def test_endpoint_names_itself_for_people() -> None:
     assert str(Endpoint()) == "localhost:1883"
     assert str(Endpoint("::1", transport=TLS)) == "[::1]:8883"
     assert str(Endpoint(transport=UNIX, path="/run/broker")) == "/run/broker"
@@ -62,12 +62,12 @@ def test_endpoint_names_itself_for_people():
         (Trust(ciphers="NOT-A-CIPHER"), "TLS cannot be set up"),
     ],
 )
-def test_unusable_trust_says_why(trust, message):
+def test_unusable_trust_says_why(trust: Trust, message: str) -> None:
     with pytest.raises(UsageError, match=f"(?i){message}"):
         trust.context()
 
 
-def test_insecure_checks_the_chain_but_not_the_name():
+def test_insecure_checks_the_chain_but_not_the_name() -> None:
     context = Trust(insecure=True).context()
     assert not context.check_hostname
     assert context.verify_mode.name == "CERT_REQUIRED"

@@ -2,22 +2,25 @@ import pytest
 
 from holdfast.client.exchange import Exchange
 from holdfast.errors import ProtocolError
-from holdfast.protocol.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311, Ack, Publish
+from holdfast.protocol.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311, Ack, Packet, Publish
 
 
-def shape(packet):
+def shape(packet: Packet | None) -> tuple[int, int, int] | None:
     if isinstance(packet, Publish):
         return (packet.kind, packet.packet_id, packet.dup)
-    return None if packet is None else (packet.kind, packet.packet_id, packet.reason)
+    if packet is None:
+        return None
+    assert isinstance(packet, Ack)
+    return (packet.kind, packet.packet_id, packet.reason)
 
 
-def started(exchange, qos, payload=b"x"):
+def started(exchange: Exchange, qos: int, payload: bytes = b"x") -> Publish:
     publish = Publish(b"t", payload, qos)
     exchange.start(publish)
     return publish
 
 
-def test_qos_1_takes_a_place_until_puback():
+def test_qos_1_takes_a_place_until_puback() -> None:
     exchange = Exchange(V311, 1)
     publish = started(exchange, 1)
     assert publish.packet_id == 1
@@ -26,7 +29,7 @@ def test_qos_1_takes_a_place_until_puback():
     assert exchange.has_room
 
 
-def test_qos_2_takes_a_place_until_pubcomp():
+def test_qos_2_takes_a_place_until_pubcomp() -> None:
     exchange = Exchange(V311, 1)
     started(exchange, 2)
     reply, done = exchange.on_ack(Ack(PUBREC, 1))
@@ -36,27 +39,27 @@ def test_qos_2_takes_a_place_until_pubcomp():
     assert exchange.has_room
 
 
-def test_refused_pubrec_ends_the_message():
+def test_refused_pubrec_ends_the_message() -> None:
     exchange = Exchange(V5, 1)
     started(exchange, 2)
     assert exchange.on_ack(Ack(PUBREC, 1, 0x97)) == (None, True)
 
 
 @pytest.mark.parametrize(("qos", "kind"), [(2, PUBACK), (1, PUBREC), (1, PUBCOMP)])
-def test_answer_of_another_qos_is_a_protocol_error(qos, kind):
+def test_answer_of_another_qos_is_a_protocol_error(qos: int, kind: int) -> None:
     exchange = Exchange(V311, 1)
     started(exchange, qos)
     with pytest.raises(ProtocolError, match=f"QoS {qos}"):
         exchange.on_ack(Ack(kind, 1))
 
 
-def test_unknown_pubrec_is_released_so_that_the_server_can_forget_it():
+def test_unknown_pubrec_is_released_so_that_the_server_can_forget_it() -> None:
     assert shape(Exchange(V5, 1).on_ack(Ack(PUBREC, 9))[0]) == (PUBREL, 9, 0x92)
     assert shape(Exchange(V311, 1).on_ack(Ack(PUBREC, 9))[0]) == (PUBREL, 9, 0)
     assert Exchange(V5, 1).on_ack(Ack(PUBACK, 9)) == (None, False)
 
 
-def test_ids_in_use_are_passed_over_and_the_count_wraps_to_1():
+def test_ids_in_use_are_passed_over_and_the_count_wraps_to_1() -> None:
     exchange = Exchange(V311, 100)
     started(exchange, 1)
     request = exchange.request_id()
@@ -69,7 +72,7 @@ def test_ids_in_use_are_passed_over_and_the_count_wraps_to_1():
     exchange.request_done(request)
 
 
-def test_repeat_of_a_qos_2_message_is_answered_and_not_handed_over():
+def test_repeat_of_a_qos_2_message_is_answered_and_not_handed_over() -> None:
     exchange = Exchange(V311, 1)
     publish = Publish(b"t", b"x", 2, packet_id=5)
     assert exchange.on_publish(publish) == (True, None)
@@ -80,7 +83,7 @@ def test_repeat_of_a_qos_2_message_is_answered_and_not_handed_over():
     assert exchange.on_publish(publish) == (True, None)
 
 
-def test_accepting_answers_by_qos():
+def test_accepting_answers_by_qos() -> None:
     exchange = Exchange(V311, 1)
     assert exchange.accept(Publish(b"t", b"x")) is None
     assert shape(exchange.accept(Publish(b"t", b"x", 1, packet_id=3))) == (PUBACK, 3, 0)
@@ -88,7 +91,7 @@ def test_accepting_answers_by_qos():
 
 @pytest.mark.clause("3.1.1", "MQTT-4.4.0-1")
 @pytest.mark.clause("5.0", "MQTT-4.4.0-1")
-def test_resumed_session_gets_everything_again_in_order():
+def test_resumed_session_gets_everything_again_in_order() -> None:
     exchange = Exchange(V311, 10)
     for qos in (1, 2, 2, 1):
         started(exchange, qos)
@@ -97,7 +100,7 @@ def test_resumed_session_gets_everything_again_in_order():
     assert again == [(3, 1, True), (PUBREL, 2, 0), (3, 3, True), (3, 4, True)]
 
 
-def test_lost_session_gets_unreleased_messages_as_new():
+def test_lost_session_gets_unreleased_messages_as_new() -> None:
     exchange = Exchange(V311, 10)
     started(exchange, 1)
     started(exchange, 2)
@@ -108,7 +111,7 @@ def test_lost_session_gets_unreleased_messages_as_new():
     assert exchange.on_publish(Publish(b"t", b"new", 2, packet_id=7)) == (True, None)
 
 
-def test_withdrawn_message_gives_its_place_back():
+def test_withdrawn_message_gives_its_place_back() -> None:
     exchange = Exchange(V311, 1)
     exchange.withdraw(started(exchange, 1).packet_id)
     assert exchange.has_room

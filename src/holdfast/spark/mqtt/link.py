@@ -180,7 +180,7 @@ class Link:
         client.on_publish = self._published
         properties = None
         if five:
-            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties = Properties(PacketTypes.CONNECT)
             if session_expiry_s:
                 properties.SessionExpiryInterval = session_expiry_s
             if receive_maximum:

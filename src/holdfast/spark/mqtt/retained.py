@@ -151,7 +151,7 @@ class _Passes:
 
 def changed_since(version: int) -> Properties:
     """Ask a broker of ours for what has changed since this version of the retained set, deletions included."""
-    asked = Properties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
+    asked = Properties(PacketTypes.SUBSCRIBE)
     asked.UserProperty = [("holdfast-since", str(version))]
     return asked
 

@@ -201,7 +201,7 @@ class _Outgoing:
     def _properties(self, row: dict[str, Any]) -> Properties | None:
         if self.link.version != paho.MQTTv5:
             return None
-        found = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        found = Properties(PacketTypes.PUBLISH)
         if row.get("content_type") is not None:
             found.ContentType = row["content_type"]
         if row.get("response_topic") is not None:
