@@ -4,8 +4,12 @@
 client ids of `unique`. `start_broker(retainer__enable=False)` starts another one, with settings written as in the
 environment (`__` for a dot).
 
-With TEST_BROKER=mosquitto the shared broker is Debian's mosquitto: what is true of MQTT must pass there too, which
-shows that the tests check the protocol and not this product. Tests that need settings of ours are skipped then.
+Tests marked `told_clock` are about decisions that take time and about nothing else: they meet the core in this process
+(`core_broker`), where nobody has to wait. `server` is the broker that a test talks to, whichever it is.
+
+With TEST_BROKER=process those go through sockets and wait by the wall clock like all others. With TEST_BROKER=mosquitto
+the shared broker is Debian's mosquitto: what is true of MQTT must pass there too, which shows that the tests check the
+protocol and not this product. Tests that need settings of ours are skipped then.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from core_broker import CoreBroker
 from wire import WireClient
 
 MOSQUITTO = "mosquitto"
@@ -38,8 +43,15 @@ def under_test() -> str:
     return os.environ.get("TEST_BROKER", "holdfast")
 
 
+def on_told_clock(request: pytest.FixtureRequest) -> bool:
+    """Whether this test is to meet the core in this process."""
+    return under_test() == "holdfast" and request.node.get_closest_marker("told_clock") is not None
+
+
 class BrokerProcess:
     """A running broker: the ports by URL scheme, what it printed, and how to end it."""
+
+    quiet_s = 0.05  # a snapshot goes on behind a PINGRESP: only silence says that nothing more comes
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
         self.command = list(command)
@@ -82,6 +94,16 @@ class BrokerProcess:
         """A connection on which nothing has been sent yet; it is closed when the broker ends."""
         self._clients.append(WireClient(self.port, version, **options))
         return self._clients[-1]
+
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def now(self) -> float:
+        """Seconds since the epoch, by the clock that it lives by."""
+        return time.time()
+
+    def pass_time(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def wait_listening(self, count: int) -> None:
         self._wait_until(lambda: len(self.listening) >= count or self._ended, START_TIMEOUT)
@@ -149,6 +171,10 @@ class BrokerProcess:
             if url.port:
                 self.listening.append(url.geturl())
                 self.ports.setdefault(url.scheme, url.port)
+
+
+# Whatever a test can open connections to and wait beside.
+Server = BrokerProcess | CoreBroker
 
 
 def serve_command(settings: Mapping[str, Any], listen: Sequence[str], data: Path, args: Sequence[str]) -> list[str]:
@@ -259,6 +285,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """The broker with default settings that this test talks to: the shared one, or on a told clock one of its own."""
+    if not on_told_clock(request):
+        yield request.getfixturevalue("broker")
+        return
+    core = CoreBroker()
+    yield core
+    core.close()
+
+
+@pytest.fixture
 def holdfast_only() -> None:
     """For what is Holdfast's choice and not the standard's."""
     if under_test() == MOSQUITTO:
@@ -295,15 +332,15 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
 
 
 @pytest.fixture
-def connect(broker: BrokerProcess, unique: Unique) -> Iterator[Callable[..., WireClient]]:
-    """A connected client on the shared broker, closed after the test, e.g. `connect(version=5, clean=False)`.
+def connect(server: Server, unique: Unique) -> Iterator[Callable[..., WireClient]]:
+    """A connected client, closed after the test, e.g. `connect(version=5, clean=False)`.
 
     Without a client id it gets a fresh one. `port` connects to another broker.
     """
     opened: list[WireClient] = []
 
     def start(client_id: str | None = None, *, version: int = 4, port: int | None = None, **fields: Any) -> WireClient:
-        client = WireClient(broker.port if port is None else port, version)
+        client = server.client(version) if port is None else WireClient(port, version)
         opened.append(client)
         client.connect(unique.client(f"n{len(opened)}") if client_id is None else client_id, **fields)
         return client
@@ -314,12 +351,12 @@ def connect(broker: BrokerProcess, unique: Unique) -> Iterator[Callable[..., Wir
 
 
 @pytest.fixture
-def open_client(broker: BrokerProcess) -> Iterator[Callable[..., WireClient]]:
-    """A bare connection to the shared broker on which nothing has been sent yet, closed after the test."""
+def open_client(server: Server) -> Iterator[Callable[..., WireClient]]:
+    """A bare connection on which nothing has been sent yet, closed after the test."""
     opened: list[WireClient] = []
 
     def start(version: int = 4, *, port: int | None = None, **options: Any) -> WireClient:
-        opened.append(WireClient(broker.port if port is None else port, version, **options))
+        opened.append(server.client(version, **options) if port is None else WireClient(port, version, **options))
         return opened[-1]
 
     yield start

@@ -1,6 +1,6 @@
 """Fixtures for every room of the suite; each is defined beside what it starts."""
 
-from broker_process import broker, connect, holdfast_only, open_client, start_broker, unique
+from broker_process import broker, connect, holdfast_only, open_client, server, start_broker, unique
 from chromium import browser
 from login_service import service
 from schedule import pytest_xdist_make_scheduler
@@ -16,6 +16,7 @@ __all__ = [
     "open5",
     "open_client",
     "pytest_xdist_make_scheduler",
+    "server",
     "service",
     "stage",
     "stage_builder",

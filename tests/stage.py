@@ -19,7 +19,8 @@ from typing import Any, Self
 
 import pytest
 
-from broker_process import MOSQUITTO, BrokerProcess, Unique, start_holdfast, under_test
+from broker_process import MOSQUITTO, BrokerProcess, Server, Unique, on_told_clock, start_holdfast, under_test
+from core_broker import CoreBroker
 from wire import (
     TIMEOUT,
     Closed,
@@ -83,9 +84,10 @@ class Copy:
 class Actor:
     """A connected client with a short memory: `receives` says what must have come since the last time."""
 
-    def __init__(self, wire: WireClient, prefix: str) -> None:
+    def __init__(self, wire: WireClient, prefix: str, quiet_s: float) -> None:
         self.wire = wire
         self.prefix = prefix
+        self.quiet_s = quiet_s
         self.stored: set[str] = set()
         self.aliases: dict[int, str] = {}
 
@@ -215,12 +217,15 @@ class Actor:
                 out.append(self.copy(packet, ack))
         return out
 
-    def rest(self, quiet: float = 0.05) -> list[Copy]:
-        """Whatever else the broker has sent: up to a PINGRESP that nothing precedes, and a moment of silence."""
+    def rest(self, quiet: float | None = None) -> list[Copy]:
+        """Whatever else the broker has sent: up to a PINGRESP that nothing precedes, and a moment of silence where the
+        broker may have more to say.
+        """
+        quiet = self.quiet_s if quiet is None else quiet
         out: list[Copy] = []
         while True:
             more = [self.copy(packet, True) for packet in self.wire.barrier() if isinstance(packet, Publish)]
-            if not more:
+            if not more and quiet:
                 more = self.take(1, quiet)
             if not more:
                 return out
@@ -265,7 +270,7 @@ def _short(payload: bytes) -> str:
 class Stage:
     """Where the actors of one test meet: one broker, one prefix."""
 
-    def __init__(self, broker: BrokerProcess, unique: Unique, prefix: str | None = None) -> None:
+    def __init__(self, broker: Server, unique: Unique, prefix: str | None = None) -> None:
         self.broker = broker
         self.unique = unique
         self.prefix = str(unique) if prefix is None else prefix
@@ -293,8 +298,8 @@ class Stage:
         given = list(properties)
         if keep and version == 5:
             given.append((P.SESSION_EXPIRY, A_LONG_TIME))
-        wire = WireClient(self.broker.port, version, receive_buffer=receive_buffer)
-        actor = Actor(wire, self.prefix)
+        wire = self.broker.client(version, receive_buffer=receive_buffer)
+        actor = Actor(wire, self.prefix, self.broker.quiet_s)
         self.actors.append(actor)
         if will is not None:
             topic = will.topic if isinstance(will.topic, str) else will.topic.decode()
@@ -316,6 +321,14 @@ class Stage:
         reader.disconnect()
         return {copy.topic: raw(copy.payload) for copy in copies}
 
+    def now(self) -> float:
+        """Seconds since the epoch, by the broker's clock."""
+        return self.broker.now()
+
+    def pass_time(self, seconds: float) -> None:
+        """On a told clock this takes no time."""
+        self.broker.pass_time(seconds)
+
     def close_clients(self) -> None:
         """Cut everyone off and leave what is retained."""
         for actor in self.actors:
@@ -326,8 +339,8 @@ class Stage:
         stored = sorted(set().union(*(actor.stored for actor in self.actors)) if self.actors else set())
         for actor in self.actors:
             actor.cut()
-        if stored and self.broker.process.poll() is None:
-            with WireClient(self.broker.port) as cleaner, contextlib.suppress(AssertionError, OSError):
+        if stored and self.broker.is_running():
+            with self.broker.client() as cleaner, contextlib.suppress(AssertionError, OSError):
                 cleaner.connect(self.unique.client("cleaner"))
                 for topic in stored:
                     cleaner.send_publish(topic, b"", retain=True)
@@ -356,9 +369,9 @@ class StageBuilder:
 
 
 @pytest.fixture
-def stage(broker: BrokerProcess, unique: Unique) -> Iterator[Stage]:
-    """A stage on the shared broker with default settings."""
-    made = Stage(broker, unique)
+def stage(server: Server, unique: Unique) -> Iterator[Stage]:
+    """A stage on a broker with default settings."""
+    made = Stage(server, unique)
     yield made
     made.close()
 
@@ -371,20 +384,29 @@ def stage_builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StageBui
 
 
 @pytest.fixture
-def staged(stage_builder: StageBuilder, unique: Unique) -> Iterator[Callable[..., Stage]]:
+def staged(
+    request: pytest.FixtureRequest, stage_builder: StageBuilder, unique: Unique
+) -> Iterator[Callable[..., Stage]]:
     """A stage on a broker with these settings, e.g. `staged(retainer__max_retained_messages=2)`.
 
-    Brokers are shared by the tests of a module that ask for the same settings.
+    Processes are shared by the tests of a module that ask for the same settings.
     """
     made: list[Stage] = []
+    cores: list[CoreBroker] = []
 
     def build(*, prefix: str | None = None, **settings: Any) -> Stage:
-        made.append(Stage(stage_builder.broker(settings), unique, prefix))
+        if on_told_clock(request):
+            cores.append(CoreBroker(**settings))
+            made.append(Stage(cores[-1], unique, prefix))
+        else:
+            made.append(Stage(stage_builder.broker(settings), unique, prefix))
         return made[-1]
 
     yield build
     for each in made:
         each.close()
+    for core in cores:
+        core.close()
 
 
 __all__ = [
@@ -396,6 +418,7 @@ __all__ = [
     "Copy",
     "P",
     "Stage",
+    "StageBuilder",
     "Will",
     "raw",
     "stage",

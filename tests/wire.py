@@ -19,7 +19,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeVar, cast, overload
 
 from wire_packets import (
@@ -115,8 +115,12 @@ class WireClient:
         host: str = "127.0.0.1",
         sock: socket.socket | None = None,
         receive_buffer: int | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`sock` is anything that sends and receives the MQTT byte stream (TLS, WebSocket); else TCP is opened."""
+        """`sock` is anything that sends and receives the MQTT byte stream (TLS, WebSocket); else TCP is opened.
+
+        `now` gives the seconds that time-outs are counted in.
+        """
         if sock is None:
             sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             if receive_buffer is not None:
@@ -125,6 +129,7 @@ class WireClient:
             sock.connect((host, port))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
+        self.now = now
         self.version = version
         self.client_id = ""
         self.connack: ConnAck | None = None
@@ -349,10 +354,10 @@ class WireClient:
             if _matches(packet, kind, fields):
                 del self._waiting[index]
                 return cast("AnyPacket", packet)
-        deadline = time.monotonic() + TIMEOUT
+        deadline = self.now() + TIMEOUT
         while True:
             try:
-                packet = self._read_packet(max(0.01, deadline - time.monotonic()))
+                packet = self._read_packet(max(0.01, deadline - self.now()))
             except Closed as closed:
                 wanted = _describe(kind, fields, self.version)
                 raise Closed(f"expected {wanted}, {closed} after {self._passed()}") from None
@@ -367,7 +372,7 @@ class WireClient:
         return ", ".join(str(packet) for packet in self._waiting) or "nothing"
 
     def _read_packet(self, timeout: float) -> Packet:
-        deadline = time.monotonic() + timeout
+        deadline = self.now() + timeout
         while True:
             size = _frame_size(self._buffer)
             if size is not None and len(self._buffer) >= size:
@@ -377,7 +382,7 @@ class WireClient:
             if self._eof:
                 rest = f" inside a packet ({_hex(bytes(self._buffer))})" if self._buffer else ""
                 raise Closed(f"the broker closed the connection{rest}")
-            left = deadline - time.monotonic()
+            left = deadline - self.now()
             if left <= 0:
                 raise TimeoutError
             self.sock.settimeout(left)
@@ -390,9 +395,9 @@ class WireClient:
             self._buffer += data
 
     def _drain_to_eof(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
+        deadline = self.now() + timeout
         with contextlib.suppress(OSError):
-            while (left := deadline - time.monotonic()) > 0:
+            while (left := deadline - self.now()) > 0:
                 self.sock.settimeout(left)
                 if not self.sock.recv(65536):
                     return

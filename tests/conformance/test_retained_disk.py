@@ -32,17 +32,18 @@ class Restarts:
         self.stage = self.begin()
 
     def begin(self) -> Stage:
-        self.stage = Stage(self.start(data=self.data, history__enable=False, **self.settings), self.unique)
+        self.broker = self.start(data=self.data, history__enable=False, **self.settings)
+        self.stage = Stage(self.broker, self.unique)
         return self.stage
 
     def kill(self) -> None:
         """End it with no chance to write anything more."""
-        self.stage.broker.kill()
+        self.broker.kill()
         self.stage.close_clients()
 
     def stop(self) -> None:
         self.stage.close_clients()
-        assert self.stage.broker.stop() == 0
+        assert self.broker.stop() == 0
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 """Matrix rows R10 to R12 and section S: end marker, metadata and delta, which a 5.0 client asks for."""
 
 import json
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ MARKER = "$holdfast/snapshot/end"
 MARK = user("holdfast-snapshot", "mark")
 META = user("holdfast-retained-meta", "on")
 
-pytestmark = OURS
+pytestmark = [OURS, pytest.mark.told_clock]
 
 
 def marker_of(copies: list[Copy]) -> dict[str, Any]:
@@ -120,7 +119,7 @@ def test_nobody_else_can_send_an_end_marker(stage: Stage, version: int) -> None:
 @ONLY_5
 @pytest.mark.matrix("R12")
 def test_copies_carry_offset_time_and_publisher_on_request(stage: Stage, version: int) -> None:
-    begin = datetime.now(UTC)
+    begin = stage.now()
     publisher, subscriber = stage.client(version, "p"), stage.client(version, properties=[META])
     publisher.publish("a", "1", qos=1, retain=True, properties=[user("own", "kept")])
     publisher.publish("b", "2", qos=1, retain=True)
@@ -130,7 +129,7 @@ def test_copies_carry_offset_time_and_publisher_on_request(stage: Stage, version
     for copy in copies.values():
         stored_at = datetime.fromisoformat(copy.user("hf-stored-at") or "")
         assert stored_at.tzinfo is not None, "ISO 8601 with its offset from UTC"
-        assert begin - timedelta(seconds=1) <= stored_at <= datetime.now(UTC) + timedelta(seconds=1)
+        assert begin - 1 <= stored_at.timestamp() <= stage.now() + 1
         assert copy.user("hf-publisher") == stage.unique.client("p")
         offsets.append(int(copy.user("hf-offset") or ""))
     assert copies["a"].user("own") == "kept"
@@ -187,7 +186,7 @@ def test_delta_names_a_message_that_expired_since(stage: Stage, version: int) ->
     reader.subscribe("#")
     known = marker_of(collect(reader))["version"]
     reader.unsubscribe("#")
-    time.sleep(2.2)
+    stage.pass_time(2.2)
     reader.subscribe("#", since=known)
     copies = collect(reader)
     assert [(copy.topic, copy.payload, copy.retain) for copy in copies[:-1]] == [("a", b"", True)]

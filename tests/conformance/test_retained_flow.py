@@ -6,6 +6,8 @@ import pytest
 
 from stage import BOTH, ONLY_5, OURS, Copy, P, Stage
 
+pytestmark = pytest.mark.told_clock
+
 
 @BOTH
 @pytest.mark.matrix("H1")

@@ -10,6 +10,8 @@ import pytest
 from broker_process import BrokerProcess, Unique
 from stage import BOTH, ONLY_5, ONLY_311, OURS, Actor, Copy, P, Stage
 
+pytestmark = pytest.mark.told_clock
+
 ACCEPTED = (0x00, 0x10)  # success, with or without anyone listening
 QUOTA_EXCEEDED = 0x97
 
@@ -64,7 +66,7 @@ def test_at_the_limit_expired_messages_make_room_before_anything_is_refused(
     publisher = stage.client(version)
     publisher.publish("a", "1", retain=True)
     publisher.publish("b", "1", retain=True, properties=[(P.MESSAGE_EXPIRY, 1)])
-    time.sleep(1.2)
+    stage.pass_time(1.2)
     publisher.publish("c", "1", retain=True)
     assert stage.stored(version) == {"a": b"1", "c": b"1"}
 
@@ -177,12 +179,13 @@ def test_lowering_the_limit_deletes_nothing(
 ) -> None:
     config = tmp_path / "holdfast.toml"
     config.write_text("[retainer]\nmax_retained_messages = 5\n")
-    with Stage(start_broker(args=["--config", str(config)]), unique) as stage:
+    broker = start_broker(args=["--config", str(config)])
+    with Stage(broker, unique) as stage:
         publisher = stage.client(version)
         for topic in ("a", "b", "c"):
             publisher.publish(topic, "1", qos=1, retain=True)
         config.write_text("[retainer]\nmax_retained_messages = 2\n")
-        stage.broker.signal(signal.SIGHUP)
+        broker.signal(signal.SIGHUP)
         wait_until_refused(publisher, stage, version)
         publisher.publish("a", "2", qos=1, retain=True)
         publisher.publish("new", "1", qos=1, retain=True)

@@ -4,6 +4,8 @@ import pytest
 
 from stage import BOTH, ONLY_5, OURS, Copy, Stage
 
+pytestmark = pytest.mark.told_clock
+
 
 @BOTH
 @pytest.mark.matrix("D1")

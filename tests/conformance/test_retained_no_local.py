@@ -4,6 +4,8 @@ import pytest
 
 from stage import BOTH, ONLY_5, OURS, Copy, Stage, Will
 
+pytestmark = pytest.mark.told_clock
+
 ONE = Copy("a", "1", retain=True)
 
 

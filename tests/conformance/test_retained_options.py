@@ -5,6 +5,8 @@ import pytest
 from stage import BOTH, ONLY_5, OURS, Copy, P, Stage
 from wire import options, publish, subscribe
 
+pytestmark = pytest.mark.told_clock
+
 ONE = Copy("a", "1", retain=True)
 
 

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from stage import BOTH, ONLY_5, ONLY_311, Actor, Copy, P, Stage
+from broker_process import Unique
+from stage import BOTH, ONLY_5, ONLY_311, Actor, Copy, P, Stage, StageBuilder
+
+pytestmark = pytest.mark.told_clock
 
 NOT_AUTHORIZED, QUOTA_EXCEEDED = 0x87, 0x97
 COUNTERS = "$SYS/broker/retained messages/"
@@ -121,7 +124,7 @@ def test_ttl_is_the_default_life_of_its_topics(staged: Callable[..., Stage], ver
     if version == 5:
         publisher.publish("short/own", "1", retain=True, properties=[(P.MESSAGE_EXPIRY, 60)])
     assert "short/1" in stage.stored(version)
-    time.sleep(1.2)
+    stage.pass_time(1.2)
     expected = {"other", "short/own"} if version == 5 else {"other"}
     assert set(stage.stored(version)) == expected
 
@@ -268,31 +271,33 @@ def test_byte_budget_of_a_user_bounds_that_user_alone(
 
 @BOTH
 @pytest.mark.matrix("T10", "M7")
-def test_everything_not_kept_is_counted_by_reason(staged: Callable[..., Stage], version: int) -> None:
-    stage = staged(
-        sys__interval=1,
-        retainer__max_retained_messages=2,
-        retainer__max_payload_size=10,
-        retainer__policy=[policy("cmd/#", action="drop-flag"), policy("few/#", max_messages=1)],
-    )
-    publisher = stage.client(version)
-    before = counters(stage, version)
-    publisher.publish("few/1", "1", qos=1, retain=True)
-    publisher.publish("few/2", "1", qos=1, retain=True)  # over the budget of its policy
-    publisher.publish("a", "1", qos=1, retain=True)
-    publisher.publish("b", "1", qos=1, retain=True)  # over the message limit
-    publisher.publish("c", "1", qos=1, retain=True)  # likewise
-    publisher.publish("a", "x" * 11, qos=1, retain=True)  # over the payload limit
-    publisher.publish("cmd/1", "1", qos=1, retain=True)  # not by policy
-    expected = {"refused budget": 1, "refused count": 2, "refused size": 1, "refused policy": 1, "refused": 5}
-    deadline = time.monotonic() + 5
-    while True:
-        now = counters(stage, version)
-        grown = {name: now.get(name, 0) - before.get(name, 0) for name in expected}
-        if grown == expected and now["count"] == 2:
-            return
-        assert time.monotonic() < deadline, f"expected {json.dumps(expected)} more and count 2, got {now}"
-        time.sleep(0.2)
+def test_everything_not_kept_is_counted_by_reason(stage_builder: StageBuilder, unique: Unique, version: int) -> None:
+    settings = {
+        "sys__interval": 1,
+        "retainer__max_retained_messages": 2,
+        "retainer__max_payload_size": 10,
+        "retainer__policy": [policy("cmd/#", action="drop-flag"), policy("few/#", max_messages=1)],
+    }
+    # System topics are written by what is around the core.
+    with Stage(stage_builder.broker(settings), unique) as stage:
+        publisher = stage.client(version)
+        before = counters(stage, version)
+        publisher.publish("few/1", "1", qos=1, retain=True)
+        publisher.publish("few/2", "1", qos=1, retain=True)  # over the budget of its policy
+        publisher.publish("a", "1", qos=1, retain=True)
+        publisher.publish("b", "1", qos=1, retain=True)  # over the message limit
+        publisher.publish("c", "1", qos=1, retain=True)  # likewise
+        publisher.publish("a", "x" * 11, qos=1, retain=True)  # over the payload limit
+        publisher.publish("cmd/1", "1", qos=1, retain=True)  # not by policy
+        expected = {"refused budget": 1, "refused count": 2, "refused size": 1, "refused policy": 1, "refused": 5}
+        deadline = time.monotonic() + 5
+        while True:
+            now = counters(stage, version)
+            grown = {name: now.get(name, 0) - before.get(name, 0) for name in expected}
+            if grown == expected and now["count"] == 2:
+                return
+            assert time.monotonic() < deadline, f"expected {json.dumps(expected)} more and count 2, got {now}"
+            time.sleep(0.05)
 
 
 def counters(stage: Stage, version: int) -> dict[str, int]:

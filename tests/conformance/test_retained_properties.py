@@ -6,6 +6,8 @@ from stage import BOTH, ONLY_5, Copy, P, Stage, user
 from wire import publish
 from wire_properties import Property
 
+pytestmark = pytest.mark.told_clock
+
 EVERY_PROPERTY: list[Property] = [
     (P.PAYLOAD_FORMAT, 1),
     (P.CONTENT_TYPE, "text/plain"),

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from stage import ONLY_5, ONLY_311, OURS, Copy, P, Stage, Will
-from wire import ConnAck, WireClient, connect, publish
+from wire import ConnAck, connect, publish
+
+pytestmark = pytest.mark.told_clock
 
 OFF = {"retainer__enable": False}
 
@@ -72,7 +74,7 @@ def test_switched_off_is_announced_and_refuses_a_retained_will(staged: Callable[
     connack = stage.client(version).wire.connack
     assert connack is not None
     assert connack.prop(P.RETAIN_AVAILABLE) == 0
-    with WireClient(stage.broker.port, version) as wire:
+    with stage.broker.client(version) as wire:
         wire.send(connect("w", version=version, will=Will("w", b"dead", retain=True)))
         wire.expect(ConnAck, code=0x9A)
         wire.expect_closed()

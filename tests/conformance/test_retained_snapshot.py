@@ -115,6 +115,7 @@ def unseen(values: dict[int, list[int]], latest: dict[int, int]) -> str:
 
 
 @BOTH
+@pytest.mark.told_clock
 @pytest.mark.matrix("R5")
 def test_topic_deleted_or_expired_before_its_turn_is_not_sent(staged: Callable[..., Stage], version: int) -> None:
     stage = staged(**SMALL_WINDOW)
@@ -128,7 +129,7 @@ def test_topic_deleted_or_expired_before_its_turn_is_not_sent(staged: Callable[.
     first = reader.take(1, ack=False)
     for number in range(10):
         writer.publish(f"deleted{number}", "", qos=1, retain=True)
-    time.sleep(1.2)
+    stage.pass_time(1.2)
     reader.wire.ack(first[0].packet)
     copies = first + reader.rest()
     retained = [copy.topic for copy in copies if copy.retain]

@@ -1,13 +1,14 @@
 """Matrix sections A and B: what is kept, and what takes it away again."""
 
 import os
-import time
 from collections.abc import Callable
 
 import pytest
 
 from stage import BOTH, ONLY_5, Copy, P, Stage, user
 from wire import Closed, PubComp, PubRec, pubrel
+
+pytestmark = pytest.mark.told_clock
 
 DENY_SOME = [
     {"permission": "deny", "action": "publish", "filter": "+/denied"},
@@ -75,7 +76,7 @@ def test_message_outlives_an_expired_session(stage: Stage, version: int) -> None
     publisher = stage.client(version, "p", clean=False, properties=[(P.SESSION_EXPIRY, 1)])
     publisher.publish("a", "1", qos=1, retain=True)
     publisher.cut()
-    time.sleep(1.3)
+    stage.pass_time(1.3)
     connack = stage.client(version, "p", clean=False).wire.connack
     assert connack is not None
     assert connack.session_present is False

@@ -7,6 +7,8 @@ import pytest
 from stage import BOTH, ONLY_5, ONLY_311, OURS, Actor, Copy, P, Stage
 from wire import Publish, PubRel, SubAck, UnsubAck, pubcomp, pubrec, subscribe, unsubscribe
 
+pytestmark = pytest.mark.told_clock
+
 DENY_READING = [
     {"permission": "deny", "action": "subscribe", "filter": "+/secret"},
     {"permission": "allow", "action": "all", "filter": "#"},

@@ -12,6 +12,8 @@ import pytest
 
 from stage import BOTH, ONLY_5, Actor, Copy, Stage
 
+pytestmark = pytest.mark.told_clock
+
 GARAGE, ROOM = "house/garage", "house/room"
 
 

@@ -1,13 +1,14 @@
 """Matrix section I: which stored topics a filter finds."""
 
 import time
-from collections.abc import Callable
 
 import pytest
 
-from broker_process import BrokerProcess, Unique
-from stage import BOTH, Copy, Stage
+from broker_process import Server, Unique
+from stage import BOTH, Copy, Stage, StageBuilder
 from wire import Closed, publish
+
+pytestmark = pytest.mark.told_clock
 
 TREE = ("a", "a/b", "a/b/c", "/a", "a/")
 
@@ -49,9 +50,7 @@ def test_filter_finds_exactly_its_topics(stage: Stage, version: int, topic_filte
 @pytest.mark.matrix("I2")
 @pytest.mark.clause("3.1.1", "MQTT-4.7.2-1")
 @pytest.mark.clause("5.0", "MQTT-4.7.2-1")
-def test_filters_that_begin_with_a_wildcard_skip_dollar_topics(
-    broker: BrokerProcess, unique: Unique, version: int
-) -> None:
+def test_filters_that_begin_with_a_wildcard_skip_dollar_topics(server: Server, unique: Unique, version: int) -> None:
     hidden, plain = f"${unique}/1", f"{unique}/1"
     expected = {
         "#": {plain},
@@ -62,7 +61,7 @@ def test_filters_that_begin_with_a_wildcard_skip_dollar_topics(
         hidden: {hidden},
     }
     found = {}
-    with Stage(broker, unique, prefix="") as stage:
+    with Stage(server, unique, prefix="") as stage:
         publisher = stage.client(version)
         for topic in (hidden, plain):
             publisher.publish(topic, "1", retain=True)
@@ -136,18 +135,20 @@ def test_empty_topic_and_null_character_are_refused(stage: Stage, version: int, 
 
 @BOTH
 @pytest.mark.matrix("I6")
-def test_system_values_are_retained_and_seen_only_by_name(staged: Callable[..., Stage], version: int) -> None:
-    stage = staged(sys__interval=1)
-    deadline = time.monotonic() + 5
-    copies: list[Copy] = []
-    while not copies and time.monotonic() < deadline:
-        named = stage.client(version)
-        named.subscribe("$SYS/broker/#")
-        copies = named.rest()
-    assert copies
-    assert {copy.topic.split("/")[0] for copy in copies} == {"$SYS"}
-    assert any(copy.retain for copy in copies)
-    with Stage(stage.broker, stage.unique, prefix="") as everywhere:
-        wild = everywhere.client(version, "wild")
+def test_system_values_are_retained_and_seen_only_by_name(
+    stage_builder: StageBuilder, unique: Unique, version: int
+) -> None:
+    # System topics are written by what is around the core.
+    with Stage(stage_builder.broker({"sys__interval": 1}), unique, prefix="") as stage:
+        deadline = time.monotonic() + 5
+        copies: list[Copy] = []
+        while not copies and time.monotonic() < deadline:
+            named = stage.client(version)
+            named.subscribe("$SYS/broker/#")
+            copies = named.rest()
+        assert copies
+        assert {copy.topic.split("/")[0] for copy in copies} == {"$SYS"}
+        assert any(copy.retain for copy in copies)
+        wild = stage.client(version, "wild")
         wild.subscribe("#", "+/broker/#")
         assert wild.take(1, 1.2) == []

@@ -1,12 +1,13 @@
 """Matrix section N: wills and the retained store."""
 
-import time
 from collections.abc import Callable
 
 import pytest
 
 from stage import BOTH, ONLY_5, OURS, Copy, P, Stage, Will
-from wire import ConnAck, WireClient, connect
+from wire import ConnAck, connect
+
+pytestmark = pytest.mark.told_clock
 
 CLEAN_START = 0x02
 WILL_RETAIN = 0x20
@@ -14,10 +15,10 @@ WILL_RETAIN = 0x20
 
 def eventually(stage: Stage, version: int, expected: dict[str, bytes], seconds: float = 3.0) -> None:
     """A connection's end is noticed a moment later than it happens."""
-    deadline = time.monotonic() + seconds
+    deadline = stage.now() + seconds
     while (found := stage.stored(version)) != expected:
-        assert time.monotonic() < deadline, f"expected {expected}, got {found}"
-        time.sleep(0.02)
+        assert stage.now() < deadline, f"expected {expected}, got {found}"
+        stage.pass_time(0.02)
 
 
 @BOTH
@@ -53,7 +54,7 @@ def test_plain_will_leaves_the_store_alone(stage: Stage, version: int) -> None:
 @pytest.mark.clause("3.1.1", "MQTT-3.1.2-15")
 @pytest.mark.clause("5.0", "MQTT-3.1.2-13")
 def test_will_retain_without_a_will_is_malformed(stage: Stage, version: int) -> None:
-    with WireClient(stage.broker.port, version) as wire:
+    with stage.broker.client(version) as wire:
         wire.send(connect(stage.unique.client(), version=version, flags=CLEAN_START | WILL_RETAIN))
         answers = wire.drain_until_closed()
     if version == 5:
@@ -110,7 +111,7 @@ def test_delayed_will_waits_and_a_reconnect_in_time_cancels_it(stage: Stage, ver
     stage.client(version, "e", will=Will("ended", b"dead", retain=True, properties=delay)).cut()
     back = stage.client(version, "c", keep=True)
     eventually(stage, version, {"w": b"alive", "cancelled": b"alive", "ended": b"dead"}, 0.5)
-    time.sleep(1.2)
+    stage.pass_time(1.2)
     assert stage.stored(version) == {"w": b"dead", "cancelled": b"alive", "ended": b"dead"}
     back.disconnect()
 
@@ -122,12 +123,12 @@ def test_delayed_will_waits_and_a_reconnect_in_time_cancels_it(stage: Stage, ver
 def test_interval_of_a_will_counts_from_its_publication(stage: Stage, version: int) -> None:
     will = Will("w", b"dead", retain=True, properties=[(P.WILL_DELAY, 1), (P.MESSAGE_EXPIRY, 1)])
     stage.client(version, "p", keep=True, will=will).cut()
-    time.sleep(1.4)  # later than the interval would have ended, had it begun with the connection
+    stage.pass_time(1.4)  # later than the interval would have ended, had it begun with the connection
     late = stage.client(version)
     late.subscribe("w")
     (copy,) = late.receives(Copy("w", "dead", retain=True))
     assert copy.prop(P.MESSAGE_EXPIRY) == 1
-    time.sleep(1.0)
+    stage.pass_time(1.0)
     assert stage.stored(version) == {}
 
 

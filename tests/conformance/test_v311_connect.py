@@ -1,13 +1,12 @@
 """3.1.1: CONNECT and CONNACK."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import wire
-from broker_process import Unique
+from broker_process import Server, Unique
 from wire import ConnAck, Publish, Will, WireClient
 
 Connect = Callable[..., WireClient]
@@ -232,25 +231,29 @@ def test_connack_comes_before_what_a_stored_session_holds(
     back.expect(Publish, payload=b"waiting")
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("3.1.1", "MQTT-3.1.2-24")
-def test_silent_client_is_cut_off_after_one_and_a_half_keep_alives(connect: Connect, unique: Unique) -> None:
+def test_silent_client_is_cut_off_after_one_and_a_half_keep_alives(
+    connect: Connect, unique: Unique, server: Server
+) -> None:
     watcher = connect()
     watcher.subscribe(unique.topic("will"))
     alive = connect(keep_alive=1)
     silent = connect(keep_alive=1, will=Will(unique.topic("will"), b"silent"))
-    started = time.monotonic()
-    while time.monotonic() - started < 1.2:
+    started = server.now()
+    while server.now() - started < 1.2:
         alive.ping()
         silent.expect_nothing(0.3)
     # PUBLISH counts as a sign of life too, PINGREQ is not the only one.
     alive.send_publish(unique.topic(), b"x")
     silent.expect_closed(timeout=4)
-    passed = time.monotonic() - started
+    passed = server.now() - started
     assert 1.4 <= passed <= 4, f"expected the end near 1.5 s, got {passed:.2f} s"
     watcher.expect(Publish, payload=b"silent")
     alive.ping()
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("3.1.1", "MQTT-3.1.2-24")
 def test_keep_alive_0_means_no_limit(connect: Connect) -> None:
     client = connect(keep_alive=0)

@@ -33,6 +33,7 @@ def test_qos_1_delivery_waits_for_puback(connect: Connect, unique: Unique) -> No
     connect(name, clean=False).expect_no_message()
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("3.1.1", "MQTT-4.3.2-1", "MQTT-4.4.0-1")
 def test_nothing_is_sent_again_on_a_living_connection(connect: Connect, unique: Unique) -> None:
     client = connect()

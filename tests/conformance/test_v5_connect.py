@@ -1,12 +1,11 @@
 """MQTT 5.0 section 3.1: who may connect, which CONNECTs are refused, client ids, keep alive, takeover."""
 
 import string
-import time
 
 import pytest
 
 import wire
-from broker_process import Unique
+from broker_process import Server, Unique
 from v5_client import KEEP, Connect5, Open5, expect_dropped, expect_refused
 from wire import ConnAck, P, Publish, Will
 
@@ -267,23 +266,27 @@ def test_the_older_of_two_clients_with_one_id_is_told_so_and_closed(connect5: Co
     newer.ping()
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-3.1.2-22", "MQTT-3.2.2-22", "MQTT-3.1.2-8")
-def test_a_silent_client_is_closed_after_one_and_a_half_keep_alives(connect5: Connect5, unique: Unique) -> None:
+def test_a_silent_client_is_closed_after_one_and_a_half_keep_alives(
+    connect5: Connect5, unique: Unique, server: Server
+) -> None:
     """It ends like a failed connection: the will goes out."""
     watcher = connect5()
     watcher.subscribe(unique.topic("will"))
     client = connect5(unique.client("silent"), keep_alive=1, will=Will(unique.topic("will"), b"silent"))
     assert client.connack is not None
     assert client.connack.prop(P.SERVER_KEEP_ALIVE) is None
-    time.sleep(1.0)
+    server.pass_time(1.0)
     client.ping()
-    since = time.monotonic()
+    since = server.now()
     expect_dropped(client, 0x8D)
-    waited = time.monotonic() - since
+    waited = server.now() - since
     assert 1.45 <= waited <= 3.5, f"expected the close 1.5 s after the last packet, got it after {waited:.2f} s"
     watcher.expect(Publish, payload=b"silent")
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-3.1.2-22")
 def test_with_keep_alive_0_silence_is_no_reason_to_close(connect5: Connect5) -> None:
     client = connect5(keep_alive=0)

@@ -1,11 +1,9 @@
 """MQTT 5.0 section 3.3: PUBLISH, its flags, topic name, properties forwarded, and how it is answered."""
 
-import time
-
 import pytest
 
 import wire
-from broker_process import Unique
+from broker_process import Server, Unique
 from v5_client import KEEP, Connect5, expect_dropped
 from wire import P, PubAck, PubComp, Publish, PubRec
 
@@ -178,8 +176,11 @@ def test_a_publish_with_forbidden_properties_is_refused_and_not_delivered(
 # Message expiry
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-3.3.2-5", "MQTT-3.3.2-6")
-def test_queued_messages_expire_or_arrive_with_the_time_that_is_left(connect5: Connect5, unique: Unique) -> None:
+def test_queued_messages_expire_or_arrive_with_the_time_that_is_left(
+    connect5: Connect5, unique: Unique, server: Server
+) -> None:
     absent = connect5(unique.client(), properties=KEEP)
     absent.subscribe(unique.topic(), qos=1)
     absent.disconnect()
@@ -187,7 +188,7 @@ def test_queued_messages_expire_or_arrive_with_the_time_that_is_left(connect5: C
     publisher.publish(unique.topic(), b"short", qos=1, properties=[(P.MESSAGE_EXPIRY, 1)])
     publisher.publish(unique.topic(), b"long", qos=1, properties=[(P.MESSAGE_EXPIRY, 100)])
     publisher.publish(unique.topic(), b"for ever", qos=1)
-    time.sleep(1.2)
+    server.pass_time(1.2)
     absent = connect5(unique.client(), clean=False)
     long, forever = absent.messages(2)
     assert (long.payload, forever.payload) == (b"long", b"for ever")
@@ -196,6 +197,7 @@ def test_queued_messages_expire_or_arrive_with_the_time_that_is_left(connect5: C
     absent.expect_no_message()
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-3.3.2-6")
 def test_a_message_forwarded_at_once_keeps_its_whole_expiry_interval(connect5: Connect5, unique: Unique) -> None:
     client = connect5()
@@ -205,8 +207,9 @@ def test_a_message_forwarded_at_once_keeps_its_whole_expiry_interval(connect5: C
     assert got in (999, 1000)
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-3.3.2-5")
-def test_a_message_waiting_for_the_window_expires_too(connect5: Connect5, unique: Unique) -> None:
+def test_a_message_waiting_for_the_window_expires_too(connect5: Connect5, unique: Unique, server: Server) -> None:
     """One message fills the window, so the second waits here and its delivery never begins."""
     client, publisher = connect5(properties=[(P.RECEIVE_MAXIMUM, 1)]), connect5()
     client.subscribe(unique.topic(), qos=1)
@@ -214,17 +217,20 @@ def test_a_message_waiting_for_the_window_expires_too(connect5: Connect5, unique
     publisher.publish(unique.topic(), b"expires", qos=1, properties=[(P.MESSAGE_EXPIRY, 1)])
     publisher.publish(unique.topic(), b"stays", qos=1)
     first = client.expect(Publish, payload=b"first")
-    time.sleep(1.2)
+    server.pass_time(1.2)
     client.ack(first)
     client.expect(Publish, payload=b"stays")
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-3.3.2-5", "MQTT-3.3.2-6")
-def test_a_retained_message_expires_or_arrives_with_the_time_that_is_left(connect5: Connect5, unique: Unique) -> None:
+def test_a_retained_message_expires_or_arrives_with_the_time_that_is_left(
+    connect5: Connect5, unique: Unique, server: Server
+) -> None:
     publisher = connect5()
     publisher.publish(unique.topic("short"), b"1", retain=True, properties=[(P.MESSAGE_EXPIRY, 1)])
     publisher.publish(unique.topic("long"), b"2", retain=True, properties=[(P.MESSAGE_EXPIRY, 50)])
-    time.sleep(1.2)
+    server.pass_time(1.2)
     client = connect5()
     client.subscribe(unique.topic("#"))
     got = client.expect(Publish, topic=unique.topic("long"))

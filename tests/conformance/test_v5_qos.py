@@ -1,11 +1,9 @@
 """MQTT 5.0 sections 4.3 and 4.6: the QoS handshakes seen from both ends, and the order of messages."""
 
-import time
-
 import pytest
 
 import wire
-from broker_process import Unique
+from broker_process import Server, Unique
 from v5_client import KEEP, Connect5
 from wire import P, PubAck, PubComp, Publish, PubRec, PubRel
 
@@ -102,8 +100,9 @@ def test_after_pubcomp_the_same_identifier_is_a_new_message(connect5: Connect5, 
     subscriber.expect_no_message()
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-4.3.3-13")
-def test_the_handshake_of_an_expired_message_is_finished(connect5: Connect5, unique: Unique) -> None:
+def test_the_handshake_of_an_expired_message_is_finished(connect5: Connect5, unique: Unique, server: Server) -> None:
     """In both directions: one message on its way to a subscriber, one on its way in."""
     publisher, subscriber = connect5(), connect5()
     expiry = [(P.MESSAGE_EXPIRY, 1)]
@@ -112,7 +111,7 @@ def test_the_handshake_of_an_expired_message_is_finished(connect5: Connect5, uni
     message = subscriber.expect(Publish, payload=b"1")
     publisher.send(wire.publish(unique.topic("in"), b"2", qos=2, packet_id=600, version=5, properties=expiry))
     publisher.expect(PubRec, packet_id=600)
-    time.sleep(1.2)
+    server.pass_time(1.2)
     publisher.send(wire.pubrel(600))
     publisher.expect(PubComp, packet_id=600, reason=0)
     assert message.packet_id is not None
@@ -168,14 +167,15 @@ def test_a_publish_is_not_sent_again_after_its_pubrel(connect5: Connect5, unique
         client.expect_no_message()
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-4.3.3-7")
-def test_a_message_whose_sending_has_begun_does_not_expire(connect5: Connect5, unique: Unique) -> None:
+def test_a_message_whose_sending_has_begun_does_not_expire(connect5: Connect5, unique: Unique, server: Server) -> None:
     publisher, client = connect5(), connect5(unique.client(), properties=KEEP)
     client.subscribe(unique.topic(), qos=2)
     publisher.publish(unique.topic(), b"begun", qos=2, properties=[(P.MESSAGE_EXPIRY, 1)])
     begun = client.expect(Publish, payload=b"begun")
     client.cut()
-    time.sleep(1.2)
+    server.pass_time(1.2)
     again = connect5(unique.client(), clean=False, properties=KEEP)
     message = again.expect(Publish, payload=b"begun", dup=True, packet_id=begun.packet_id)
     again.ack(message)

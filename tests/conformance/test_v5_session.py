@@ -1,11 +1,9 @@
 """MQTT 5.0 sections 3.1.2.4, 3.1.2.11.2, 3.2.2.1, 4.1, 4.4 and 4.5: sessions and what is kept in them."""
 
-import time
-
 import pytest
 
 import wire
-from broker_process import Unique
+from broker_process import Server, Unique
 from v5_client import KEEP, Connect5, Open5, expect_dropped, expect_refused
 from wire import ConnAck, P, PubComp, Publish, PubRec, PubRel, WireClient
 
@@ -126,13 +124,16 @@ def test_a_session_without_an_expiry_interval_ends_with_its_connection(
     assert not session_present(connect5(unique.client(), clean=False))
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-4.1.0-2")
-def test_a_session_is_discarded_once_its_expiry_interval_has_passed(connect5: Connect5, unique: Unique) -> None:
+def test_a_session_is_discarded_once_its_expiry_interval_has_passed(
+    connect5: Connect5, unique: Unique, server: Server
+) -> None:
     for name in ("short", "long"):
         client = connect5(unique.client(name), properties=[(P.SESSION_EXPIRY, 1 if name == "short" else 30)])
         client.subscribe(unique.topic(), qos=1)
         client.disconnect()
-    time.sleep(1.3)
+    server.pass_time(1.3)
     assert not session_present(connect5(unique.client("short"), clean=False))
     assert session_present(connect5(unique.client("long"), clean=False))
 
@@ -152,6 +153,7 @@ def test_disconnect_may_not_raise_an_expiry_interval_of_0(connect5: Connect5) ->
     expect_dropped(client, 0x82)
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-4.1.0-1")
 def test_session_state_is_kept_while_the_connection_is_open(connect5: Connect5, unique: Unique) -> None:
     """Even with an expiry interval of 0: a subscription, an open message each way, and the aliases stay."""
@@ -211,6 +213,7 @@ def test_unacknowledged_messages_are_resent_on_resume_with_dup_and_the_same_iden
     assert [message.dup for message in second] == [True] * 3
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-4.4.0-1")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_nothing_is_resent_while_the_connection_lasts(connect5: Connect5, unique: Unique, qos: int) -> None:

@@ -1,11 +1,9 @@
 """MQTT 5.0 sections 3.1.2.5 to 3.1.2.7 and 3.1.3.2: when a will is published, when not, and how."""
 
-import time
-
 import pytest
 
 import wire
-from broker_process import Unique
+from broker_process import Server, Unique
 from v5_client import KEEP, Connect5
 from wire import P, Publish, Will, WireClient
 
@@ -136,18 +134,20 @@ def test_the_properties_of_a_will_arrive_unaltered_and_in_order(connect5: Connec
 # Will delay
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-3.1.2-8", "MQTT-3.1.2-7")
-def test_a_delayed_will_waits_for_its_delay(connect5: Connect5, unique: Unique) -> None:
+def test_a_delayed_will_waits_for_its_delay(connect5: Connect5, unique: Unique, server: Server) -> None:
     topic = unique.topic()
     watcher = watcher_of(connect5, topic)
     client = connect5(properties=KEEP, will=delayed(topic, 1))
-    since = time.monotonic()
+    since = server.now()
     client.cut()
     watcher.expect(Publish, payload=b"dead")
-    waited = time.monotonic() - since
+    waited = server.now() - since
     assert waited >= 0.99, f"expected the will after its delay of 1 s, got it after {waited:.2f} s"
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-3.1.2-8")
 @pytest.mark.parametrize("expiry", [0, 1])
 def test_a_delayed_will_does_not_wait_longer_than_the_session_lives(
@@ -169,6 +169,7 @@ def test_a_delayed_will_is_published_when_clean_start_ends_the_session(connect5:
     watcher.expect(Publish, payload=b"dead")
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-3.1.3-9", "MQTT-3.1.2-8")
 def test_a_client_that_is_back_in_time_calls_its_will_off(connect5: Connect5, unique: Unique) -> None:
     topic = unique.topic()
@@ -178,6 +179,7 @@ def test_a_client_that_is_back_in_time_calls_its_will_off(connect5: Connect5, un
     watcher.expect_nothing(1.5)
 
 
+@pytest.mark.told_clock
 @pytest.mark.clause("5.0", "MQTT-3.1.3-9")
 def test_taking_over_the_session_calls_a_delayed_will_off(connect5: Connect5, unique: Unique) -> None:
     topic = unique.topic()

@@ -23,27 +23,6 @@ MALFORMED = 0x81
 PROTOCOL_ERROR = 0x82
 
 
-def test_connection_without_connect_is_closed(start_broker: Start) -> None:
-    broker = start_broker(limits__connect_timeout=1)
-    silent, dribbling = broker.client(), broker.client()
-    started = time.monotonic()
-    # Sending a little now and then does not help: CONNECT has to be complete in time.
-    for byte in wire.connect("slow")[:8]:
-        dribbling.send(bytes([byte]))
-        time.sleep(0.05)
-    silent.expect_closed(timeout=3)
-    dribbling.expect_closed(timeout=3)
-    assert 0.9 <= time.monotonic() - started <= 3
-
-
-def test_connected_clients_are_not_touched_by_the_connect_timeout(start_broker: Start) -> None:
-    broker = start_broker(limits__connect_timeout=1)
-    client = broker.client()
-    client.connect("quiet", keep_alive=0)
-    client.expect_nothing(1.5)
-    client.ping()
-
-
 @pytest.mark.usefixtures("holdfast_only")
 @pytest.mark.parametrize(
     "header",

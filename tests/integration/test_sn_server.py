@@ -72,7 +72,6 @@ def test_what_was_acknowledged_survives_a_kill(start_broker: Start, tmp_path: Pa
         sleeper.connect(clean=False, expiry_s=3600)
         sleeper.subscribe("a/b", 2)
         sleeper.disconnect()
-        time.sleep(0.2)
         with SnClient(broker.ports["udp"], version, "writer") as writer:
             writer.connect()
             writer.publish("a/b", b"live", qos=2)

@@ -13,30 +13,29 @@ from pathlib import Path
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
 from holdfast.broker.retained import BUCKET_MS
+from holdfast.broker.settings import Settings
 from holdfast.state.store import StateStore
 from holdfast.storage.disk_index import DiskIndex
 from holdfast.storage.restore import restore_retained, restore_sessions, use_disk
 from in_process import ListLog
 from model.steps import Plan
-from model.world import World, core_settings
+from model.world import LoggedWorld
 
 APPLY_EVERY = 40  # calls; LMDB lags behind the broker by up to this much
 
 
-class DiskWorld(World):
+class DiskWorld(LoggedWorld):
     can_restart = True
     in_memory = True
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, settings: Settings | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-model-"))
         self.store = StateStore(self.folder / "state")
-        self.log = ListLog()
         self.calls = 0
-        super().__init__(plan)
+        super().__init__(plan, settings)
 
     def make_broker(self) -> Broker:
-        broker = Broker(core_settings(self.plan), "auto-")
-        broker.use_log(self.log)
+        broker = super().make_broker()
         if not self.in_memory:
             self.serve_from_disk(broker)
         return broker
@@ -63,7 +62,7 @@ class DiskWorld(World):
     def restart(self) -> None:
         self.apply()
         self.log = ListLog(self.log.position)
-        self.broker = Broker(core_settings(self.plan), "auto-")
+        self.broker = Broker(self.settings(), "auto-")
         self.broker.use_log(self.log)
         self.load()
         self.carry_out(restore_sessions(self.broker, self.store, self.now_ms))

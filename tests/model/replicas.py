@@ -17,28 +17,18 @@ from holdfast.broker.message import SET
 from holdfast.broker.records import encode_publish
 from holdfast.broker.replica import Replica
 from holdfast.broker.session import Delivery, PendingWill, Session
-from in_process import ListLog, carry_out
+from in_process import carry_out
 from model.debts import Mismatch
 from model.drive import Driver
 from model.steps import Plan
-from model.world import World, core_settings
+from model.world import LoggedWorld, World, core_settings
 
 OTHER_CLOCK_MS = 86_400_000
 COMPARE_EVERY = 7
 
 
-class LoggedWorld(World):
-    """A world whose broker keeps a log, as a list."""
-
-    def make_broker(self) -> Broker:
-        self.log = ListLog()
-        broker = Broker(core_settings(self.plan), "auto-")
-        broker.use_log(self.log)
-        return broker
-
-
 class FollowedWorld(LoggedWorld):
-    """As that, with a second broker that applies each record as soon as it is there."""
+    """A world with a second broker that applies each record of the first as soon as it is there."""
 
     def make_broker(self) -> Broker:
         broker = super().make_broker()

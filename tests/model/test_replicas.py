@@ -15,9 +15,9 @@ from holdfast.broker.replica import Replica
 from holdfast.broker.settings import Settings
 from holdfast.errors import StoreError
 from in_process import ListLog, carry_out
-from model.replicas import FollowedWorld, LoggedWorld, apply_all, dump, follower_of, run
+from model.replicas import FollowedWorld, apply_all, dump, follower_of, run
 from model.steps import make_plan
-from model.world import BEGIN_MS, Buffer, Link
+from model.world import BEGIN_MS, Buffer, Link, LoggedWorld
 from wire_packets import Publish, connect, publish, subscribe
 
 TESTS = Path(__file__).parent.parent

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from holdfast.broker.access import Access
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
 from holdfast.broker.index import Index
@@ -17,7 +18,7 @@ from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy
 from holdfast.broker.ports import Peer
 from holdfast.broker.session import Connection
 from holdfast.broker.settings import Settings
-from in_process import carry_out
+from in_process import ListLog, carry_out
 from model.fold import Limits
 from model.steps import Plan
 from wire_packets import Packet, Publish, decode
@@ -95,14 +96,19 @@ def frame_size(data: bytearray, at: int) -> int:
 class World:
     can_restart = False
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, settings: Settings | None = None) -> None:
+        """With the settings that the plan implies, unless others are given."""
         self.plan = plan
+        self.given = settings
         self.now_ms = BEGIN_MS
         self.links: dict[str, Link] = {}
         self.broker = self.make_broker()
 
     def make_broker(self) -> Broker:
-        return Broker(core_settings(self.plan), "auto-")
+        return Broker(self.settings(), "auto-")
+
+    def settings(self) -> Settings:
+        return self.given if self.given is not None else core_settings(self.plan)
 
     def restart(self) -> None:
         raise NotImplementedError("nothing outlives this broker")
@@ -135,6 +141,22 @@ class World:
         self.carry_out(self.broker.on_writable(link.connection, self.now_ms))
 
     # What the surroundings do.
+
+    def set_access(self, access: Access | None) -> None:
+        self.broker.set_access(access)
+
+    def kick(self, client_id: str, reason: int) -> bool:
+        connected = self.broker.is_connected(client_id)
+        self.carry_out(self.broker.kick(client_id, reason, "by an operator's wish", self.now_ms))
+        return connected
+
+    def end_session(self, client_id: str) -> bool:
+        absent = client_id in self.broker.sessions and not self.broker.is_connected(client_id)
+        self.carry_out(self.broker.end_session(client_id, self.now_ms))
+        return absent
+
+    def shut_down(self) -> None:
+        self.carry_out(self.broker.shut_down(self.now_ms))
 
     def advance(self, ms: int) -> None:
         self.now_ms += ms
@@ -201,6 +223,18 @@ class World:
     def sums(self) -> tuple[int, int]:
         """Messages and bytes that the broker believes it holds."""
         return self.broker.retained.count, self.broker.retained.size
+
+
+class LoggedWorld(World):
+    """A world whose broker keeps a log. The log is a list, and nothing ever waits for it."""
+
+    log: ListLog
+
+    def make_broker(self) -> Broker:
+        self.log = ListLog()
+        broker = super().make_broker()
+        broker.use_log(self.log)
+        return broker
 
 
 def core_settings(plan: Plan) -> Settings:

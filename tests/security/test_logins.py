@@ -78,7 +78,8 @@ def test_a_new_connection_with_a_new_token_outlives_the_old_one(by_token: Broker
     for number in range(50):
         attempt(by_token, client_id=f"same{number}", password=first)
         again.append(attempt(by_token, client_id=f"same{number}", password=second)[0])
-    time.sleep(4.2)
+    late, _ = attempt(by_token, client_id="late", password=first)
+    late.expect_disconnect(0x87, 8)  # so it is time for all who had that token
     for client in again:
         client.ping()
 
