@@ -34,7 +34,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "demo": Command("holdfast.cli.demo", "demo", "Show everything in about a minute, and prove it."),
     "passwd": Command("holdfast.cli.passwd", "passwd", "Create, change and delete users in a password file."),
     "check-config": Command("holdfast.cli.check_config", "check_config", "Show the effective settings and problems."),
-    "bench": Command("holdfast.cli.bench", "bench", "Put load on any MQTT broker and measure it."),
+    "bench": Command("holdfast_bench.command", "bench", "Put load on any MQTT broker and measure it."),
     "doctor": Command("holdfast.cli.doctor", "doctor", "Check a data folder, and repair it on request."),
 }
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.bench.codec import Intake, PublishFrame
-from holdfast.bench.link import Link
-from holdfast.bench.outflow import FlatOut, Paced
+from holdfast_bench.codec import PublishFrame, ReceiveParser
+from holdfast_bench.connection import LoadConnection
+from holdfast_bench.publisher import FlatOutSender, PacedSender
 from wire_packets import puback, publish, pubrec, pubrel
 
 
@@ -22,8 +22,8 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     theirs.close()
 
 
-def link(sock: socket.socket) -> Link:
-    return Link(sock, "pub", Intake(4))
+def connection(sock: socket.socket) -> LoadConnection:
+    return LoadConnection(sock, "pub", ReceiveParser(4))
 
 
 def read_all(sock: socket.socket) -> bytes:
@@ -36,36 +36,36 @@ def read_all(sock: socket.socket) -> bytes:
 
 
 def test_window_is_filled_and_not_exceeded(pair: tuple[socket.socket, socket.socket]) -> None:
-    flow = FlatOut(link(pair[0]), PublishFrame(b"t", b"x", 1, False, 4), 5, 0)
+    flow = FlatOutSender(connection(pair[0]), PublishFrame(b"t", b"x", 1, False, 4), 5, 0)
     flow.pump(0)
     assert read_all(pair[1]) == b"".join(publish("t", b"x", qos=1, packet_id=i) for i in range(1, 6))
     flow.pump(0)
     assert read_all(pair[1]) == b""
-    flow.link.intake.feed(puback(1) + puback(2), 0)
+    flow.connection.received.feed(puback(1) + puback(2), 0)
     flow.pump(0)
     assert read_all(pair[1]) == b"".join(publish("t", b"x", qos=1, packet_id=i) for i in (6, 7))
 
 
 def test_window_is_no_larger_than_the_broker_allows(pair: tuple[socket.socket, socket.socket]) -> None:
-    connected = Link(pair[0], "pub", Intake(5))
-    connected.intake.feed(bytes.fromhex("20 06 00 00 03 21 00 02"), 0)
-    flow = FlatOut(connected, PublishFrame(b"t", b"x", 1, False, 5), 5, 0)
+    connected = LoadConnection(pair[0], "pub", ReceiveParser(5))
+    connected.received.feed(bytes.fromhex("20 06 00 00 03 21 00 02"), 0)
+    flow = FlatOutSender(connected, PublishFrame(b"t", b"x", 1, False, 5), 5, 0)
     flow.pump(0)
     assert flow.sent == 2
 
 
 def test_limit_is_sent_exactly_and_finished_when_acknowledged(pair: tuple[socket.socket, socket.socket]) -> None:
-    flow = FlatOut(link(pair[0]), PublishFrame(b"t", b"x", 1, False, 4), 5, 3)
+    flow = FlatOutSender(connection(pair[0]), PublishFrame(b"t", b"x", 1, False, 4), 5, 3)
     flow.pump(0)
     assert flow.sent == 3
     assert not flow.finished
-    flow.link.intake.feed(puback(1) + puback(2) + puback(3), 0)
+    flow.connection.received.feed(puback(1) + puback(2) + puback(3), 0)
     assert flow.finished
 
 
 def test_stopping_completes_the_frame_that_was_cut_short(pair: tuple[socket.socket, socket.socket]) -> None:
     frame = PublishFrame(b"t", b"x" * 5000, 0, False, 4)
-    flow = FlatOut(link(pair[0]), frame, 1, 0)
+    flow = FlatOutSender(connection(pair[0]), frame, 1, 0)
     flow.pump(0)
     assert flow.blocked
     assert flow.sent_bytes % frame.size, "the socket took whole frames only: the case is not exercised"
@@ -79,23 +79,25 @@ def test_stopping_completes_the_frame_that_was_cut_short(pair: tuple[socket.sock
 
 def test_pubrel_waits_for_the_end_of_a_frame(pair: tuple[socket.socket, socket.socket]) -> None:
     frame = PublishFrame(b"t", b"x" * 5000, 2, False, 4)
-    flow = FlatOut(link(pair[0]), frame, 100, 20)
+    flow = FlatOutSender(connection(pair[0]), frame, 100, 20)
     flow.pump(0)
     assert flow.sent_bytes % frame.size, "the socket took whole frames only: the case is not exercised"
-    flow.owed += flow.link.intake.feed(pubrec(1), 0)
+    flow.owed += flow.connection.received.feed(pubrec(1), 0)
     got = b""
     while flow.sent < 20 or flow.owed:
         got += read_all(pair[1])
         flow.pump(0)
     got += read_all(pair[1])
-    intake = Intake(4)
-    intake.feed(got, 0)
-    assert intake.messages == 20
+    received = ReceiveParser(4)
+    received.feed(got, 0)
+    assert received.messages == 20
     assert got.replace(pubrel(1), b"", 1) == frame.block(20)
 
 
 def test_paced_sends_what_is_due_and_no_more(pair: tuple[socket.socket, socket.socket]) -> None:
-    flow = Paced(link(pair[0]), PublishFrame(b"t", bytes(8), 0, False, 4), 1, 0, interval_ns=100, first_ns=1000)
+    flow = PacedSender(
+        connection(pair[0]), PublishFrame(b"t", bytes(8), 0, False, 4), 1, 0, interval_ns=100, first_ns=1000
+    )
     flow.pump(999)
     assert flow.sent == 0
     flow.pump(1000)
@@ -108,11 +110,13 @@ def test_paced_sends_what_is_due_and_no_more(pair: tuple[socket.socket, socket.s
 
 
 def test_paced_counts_waiting_for_the_window_as_latency(pair: tuple[socket.socket, socket.socket]) -> None:
-    flow = Paced(link(pair[0]), PublishFrame(b"t", bytes(8), 1, False, 4), 1, 0, interval_ns=100, first_ns=0)
+    flow = PacedSender(
+        connection(pair[0]), PublishFrame(b"t", bytes(8), 1, False, 4), 1, 0, interval_ns=100, first_ns=0
+    )
     flow.pump(0)
     flow.pump(100)
     assert flow.sent == 1
-    flow.link.intake.feed(puback(1), 0)
+    flow.connection.received.feed(puback(1), 0)
     flow.pump(150)
     assert read_all(pair[1]) == b"".join(
         publish("t", stamp.to_bytes(8, "big"), qos=1, packet_id=i) for i, stamp in ((1, 0), (2, 100))

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
-from holdfast.bench.board import ACKNOWLEDGED, BYTES, DONE, GO, LAST_NS, MESSAGES, QUIT, READY, STOP, Board
-from holdfast.bench.codec import Histogram
-from holdfast.bench.link import LinkError
-from holdfast.bench.plan import Plan
-from holdfast.bench.publisher import publish
-from holdfast.bench.result import Latency, Result
-from holdfast.bench.subscriber import subscribe
+from holdfast_bench.codec import Histogram
+from holdfast_bench.connection import LoadError
+from holdfast_bench.plan import Latency, Plan, Result
+from holdfast_bench.publisher import publish
+from holdfast_bench.subscriber import subscribe
+from holdfast_bench.worker import ACKNOWLEDGED, BYTES, DONE, GO, LAST_NS, MESSAGES, QUIT, READY, STOP, SharedCounters
 
 TICK_S = 0.05
 SETUP_S = 60.0
@@ -44,14 +43,14 @@ class _Look:
     received_bytes: int
 
 
-class Conductor:
+class Coordinator:
     def __init__(self, plan: Plan, scenario: str, watch: Watcher | None = None) -> None:
         self.plan = plan
         self.scenario = scenario
         self.watch = watch
         roles = [subscribe] * (plan.subscribers > 0) + [publish] * (plan.publishers > 0)
         context = multiprocessing.get_context("spawn")
-        self.board = Board(context, len(roles))
+        self.counters = SharedCounters(context, len(roles))
         self.sinks = range(1 if plan.subscribers else 0)
         self.sources = range(len(self.sinks), len(roles))
         self.pipes: list[Connection] = []
@@ -59,19 +58,19 @@ class Conductor:
         for worker, role in enumerate(roles):
             here, there = context.Pipe(duplex=False)
             process = context.Process(
-                target=role, args=(plan, self.board, worker, there), name=f"bench-{role.__name__}", daemon=True
+                target=role, args=(plan, self.counters, worker, there), name=f"bench-{role.__name__}", daemon=True
             )
             self.pipes.append(here)
             self.processes.append(process)
 
     def run(self) -> Result:
-        """The whole run. Raises LinkError when the broker cannot be reached or refuses to take part."""
+        """The whole run. Raises LoadError when the broker cannot be reached or refuses to take part."""
         for process in self.processes:
             process.start()
         try:
             return self._run()
         finally:
-            self.board.phase = QUIT
+            self.counters.phase = QUIT
             for process in self.processes:
                 process.join(timeout=5)
                 if process.is_alive():
@@ -79,52 +78,52 @@ class Conductor:
 
     def _run(self) -> Result:
         self._await_ready()
-        self.board.started_ns = time.monotonic_ns()
-        self.board.phase = GO
+        self.counters.started_ns = time.monotonic_ns()
+        self.counters.phase = GO
         if self.plan.count:
-            begin = self._look(self.board.started_ns)
+            begin = self._look(self.counters.started_ns)
             self._wait_until_done()
         else:
             self._wait(self.plan.warmup_s)
             begin = self._look()
             self._wait(self.plan.warmup_s + self.plan.duration_s)
         end = self._look()
-        self.board.phase = STOP
+        self.counters.phase = STOP
         result = Result(self.scenario)
         self._finish_publishing(result)
         self._drain(result)
         if self.plan.count and self.sinks:
-            end = self._look(self.board.get(0, LAST_NS))
+            end = self._look(self.counters.get(0, LAST_NS))
         self._fill(result, begin, end)
-        self.board.phase = QUIT
+        self.counters.phase = QUIT
         self._collect(result)
         return result
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + SETUP_S
         for worker, process in enumerate(self.processes):
-            while not self.board.get(worker, READY):
-                if self.board.get(worker, DONE) or not process.is_alive():
+            while not self.counters.get(worker, READY):
+                if self.counters.get(worker, DONE) or not process.is_alive():
                     reason = self.pipes[worker].recv() if self.pipes[worker].poll(1) else "it ended without a word"
-                    raise LinkError(str(reason))
+                    raise LoadError(str(reason))
                 if time.monotonic() > deadline:
-                    raise LinkError(f"{process.name} was not ready within {SETUP_S:.0f} s")
+                    raise LoadError(f"{process.name} was not ready within {SETUP_S:.0f} s")
                 time.sleep(0.002)
 
     def _look(self, at_ns: int = 0) -> _Look:
         return _Look(
             at_ns or time.monotonic_ns(),
-            self.board.total(self.sources, MESSAGES),
-            self.board.total(self.sinks, MESSAGES),
-            self.board.total(self.sinks, BYTES),
+            self.counters.total(self.sources, MESSAGES),
+            self.counters.total(self.sinks, MESSAGES),
+            self.counters.total(self.sinks, BYTES),
         )
 
     def _elapsed(self) -> float:
-        return (time.monotonic_ns() - self.board.started_ns) / 1e9
+        return (time.monotonic_ns() - self.counters.started_ns) / 1e9
 
     def _failed(self) -> bool:
         """A worker that is done before it was told to be has met an error, or has sent all it was asked to send."""
-        return any(self.board.get(worker, DONE) for worker in self.sinks)
+        return any(self.counters.get(worker, DONE) for worker in self.sinks)
 
     def _tell(self, share: float) -> None:
         if self.watch:
@@ -142,16 +141,16 @@ class Conductor:
         share = 0.0
         while not self._failed() and share < 1.0:
             time.sleep(TICK_S)
-            share = self.board.total(counting, MESSAGES) / self.plan.count
+            share = self.counters.total(counting, MESSAGES) / self.plan.count
             self._tell(share)
-            if self.sources and all(self.board.get(worker, DONE) for worker in self.sources):
+            if self.sources and all(self.counters.get(worker, DONE) for worker in self.sources):
                 return
 
     def _finish_publishing(self, result: Result) -> None:
         deadline = time.monotonic() + PATIENCE_S
         last = -1
-        while not all(self.board.get(worker, DONE) for worker in self.sources):
-            acknowledged = self.board.total(self.sources, ACKNOWLEDGED)
+        while not all(self.counters.get(worker, DONE) for worker in self.sources):
+            acknowledged = self.counters.total(self.sources, ACKNOWLEDGED)
             if acknowledged != last:
                 last = acknowledged
                 deadline = time.monotonic() + PATIENCE_S
@@ -162,8 +161,8 @@ class Conductor:
 
     def _drain(self, result: Result) -> None:
         """Waits until all that was sent has arrived, or nothing has arrived for a while."""
-        result.sent = self.board.total(self.sources, MESSAGES)
-        result.acknowledged = self.board.total(self.sources, ACKNOWLEDGED)
+        result.sent = self.counters.total(self.sources, MESSAGES)
+        result.acknowledged = self.counters.total(self.sources, ACKNOWLEDGED)
         if self.sources and self.sinks:
             result.expected = (result.acknowledged if self.plan.qos else result.sent) * self.plan.copies
         if not self.sinks or not self.sources:
@@ -173,13 +172,13 @@ class Conductor:
         while received < result.expected and not self._failed():
             if time.monotonic() > min(deadline, quiet_since + self.plan.drain_s):
                 return
-            now = self.board.total(self.sinks, MESSAGES)
+            now = self.counters.total(self.sinks, MESSAGES)
             if now != received:
                 received, quiet_since = now, time.monotonic()
             time.sleep(0.005)
 
     def _fill(self, result: Result, begin: _Look, end: _Look) -> None:
-        result.received = self.board.total(self.sinks, MESSAGES)
+        result.received = self.counters.total(self.sinks, MESSAGES)
         result.seconds = max((end.at_ns - begin.at_ns) / 1e9, 1e-9)
         result.sent_per_s = (end.sent - begin.sent) / result.seconds
         result.received_per_s = (end.received - begin.received) / result.seconds

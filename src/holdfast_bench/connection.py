@@ -4,22 +4,28 @@ import contextlib
 import socket
 import time
 
-from holdfast.bench import frames
-from holdfast.bench.codec import Intake
 from holdfast.errors import HoldfastError
+from holdfast_bench.codec import (
+    DISCONNECT,
+    PINGREQ,
+    ReceiveParser,
+    encode_connect,
+    encode_subscribe,
+    encode_unsubscribe,
+)
 
 READ_BYTES = 1 << 18
 
 
-class LinkError(HoldfastError):
+class LoadError(HoldfastError):
     """The broker refused a connection or a subscription, or went away."""
 
 
-class Link:
-    def __init__(self, sock: socket.socket, client_id: str, intake: Intake) -> None:
+class LoadConnection:
+    def __init__(self, sock: socket.socket, client_id: str, received: ReceiveParser) -> None:
         self.socket = sock
         self.client_id = client_id
-        self.intake = intake
+        self.received = received
         self._packet_id = 0
 
     @classmethod
@@ -34,78 +40,78 @@ class Link:
         username: str | None = None,
         password: str | None = None,
         timeout_s: float = 10.0,
-    ) -> "Link":
-        link = cls.dial(host, port, client_id, version, stamped=stamped, timeout_s=timeout_s)
-        link.socket.sendall(frames.connect(client_id, version, username=username, password=password))
-        link.finish_connect()
-        return link
+    ) -> "LoadConnection":
+        connection = cls.dial(host, port, client_id, version, stamped=stamped, timeout_s=timeout_s)
+        connection.socket.sendall(encode_connect(client_id, version, username=username, password=password))
+        connection.finish_connect()
+        return connection
 
     @classmethod
     def dial(
         cls, host: str, port: int, client_id: str, version: int = 4, *, stamped: bool = False, timeout_s: float = 10.0
-    ) -> "Link":
+    ) -> "LoadConnection":
         """Connects the socket and sends nothing yet."""
         try:
             sock = socket.create_connection((host, port), timeout=timeout_s)
         except OSError as error:
-            raise LinkError(f"could not connect to {host}:{port}: {error.strerror or error}") from None
+            raise LoadError(f"could not connect to {host}:{port}: {error.strerror or error}") from None
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return cls(sock, client_id, Intake(version, stamped))
+        return cls(sock, client_id, ReceiveParser(version, stamped))
 
     def finish_connect(self) -> None:
-        while self.intake.connected < 0:
+        while self.received.connected < 0:
             self.read("CONNACK")
-        if self.intake.connected:
-            raise LinkError(f"the broker refused {self.client_id}: CONNACK code {self.intake.connected:#04x}")
+        if self.received.connected:
+            raise LoadError(f"the broker refused {self.client_id}: CONNACK code {self.received.connected:#04x}")
 
     def read(self, expected: str) -> None:
         """One read, counted and acknowledged; `expected` is named when the broker stays silent or hangs up."""
         try:
             data = self.socket.recv(READ_BYTES)
         except TimeoutError:
-            raise LinkError(f"no {expected} for {self.client_id} within {self.socket.gettimeout()} s") from None
+            raise LoadError(f"no {expected} for {self.client_id} within {self.socket.gettimeout()} s") from None
         except OSError as error:
-            raise LinkError(f"waiting for {expected}: {error.strerror or error}") from None
+            raise LoadError(f"waiting for {expected}: {error.strerror or error}") from None
         if not data:
-            raise LinkError(f"the broker closed {self.client_id} while it waited for {expected}")
-        owed = self.intake.feed(data, time.monotonic_ns())
+            raise LoadError(f"the broker closed {self.client_id} while it waited for {expected}")
+        owed = self.received.feed(data, time.monotonic_ns())
         if owed:
             self.socket.sendall(owed)
 
     def subscribe(self, topic_filters: list[str], qos: int) -> None:
-        refused = self.intake.refused
+        refused = self.received.refused
         self.send_subscribe(topic_filters, qos)
         self.await_subscribed()
-        if self.intake.refused > refused:
-            raise LinkError(f"the broker refused the subscription of {self.client_id} to {', '.join(topic_filters)}")
+        if self.received.refused > refused:
+            raise LoadError(f"the broker refused the subscription of {self.client_id} to {', '.join(topic_filters)}")
 
     def send_subscribe(self, topic_filters: list[str], qos: int) -> None:
-        self._awaited = self.intake.subscribed + 1
-        self.socket.sendall(frames.subscribe(self._next_id(), topic_filters, qos, self.intake.version))
+        self._awaited = self.received.subscribed + 1
+        self.socket.sendall(encode_subscribe(self._next_id(), topic_filters, qos, self.received.version))
 
     def await_subscribed(self) -> None:
-        while self.intake.subscribed < self._awaited:
+        while self.received.subscribed < self._awaited:
             self.read("SUBACK")
 
     def unsubscribe(self, topic_filters: list[str]) -> None:
-        self._awaited = self.intake.subscribed + 1
-        self.socket.sendall(frames.unsubscribe(self._next_id(), topic_filters, self.intake.version))
-        while self.intake.subscribed < self._awaited:
+        self._awaited = self.received.subscribed + 1
+        self.socket.sendall(encode_unsubscribe(self._next_id(), topic_filters, self.received.version))
+        while self.received.subscribed < self._awaited:
             self.read("UNSUBACK")
 
     def ping(self) -> int:
         """Nanoseconds from PINGREQ to PINGRESP; everything sent before has been handled by then."""
-        awaited = self.intake.pongs + 1
+        awaited = self.received.pongs + 1
         sent_ns = time.monotonic_ns()
-        self.socket.sendall(frames.PINGREQ)
-        while self.intake.pongs < awaited:
+        self.socket.sendall(PINGREQ)
+        while self.received.pongs < awaited:
             self.read("PINGRESP")
         return time.monotonic_ns() - sent_ns
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self.socket.settimeout(1.0)
-            self.socket.sendall(frames.DISCONNECT)
+            self.socket.sendall(DISCONNECT)
         self.socket.close()
 
     def _next_id(self) -> int:

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from holdfast.bench import conductor
-from holdfast.bench.result import Result
+from holdfast_bench import coordinator
+from holdfast_bench.plan import Result
 
 LABELS = {
     "connections": "connections opened",
@@ -43,7 +43,7 @@ class Bar:
             refresh_per_second=8,
         )
         self._task: TaskID = self._progress.add_task(title, total=1.0, rates="")
-        self._last = conductor.Progress(0.0, 0.0)
+        self._last = coordinator.Progress(0.0, 0.0)
         self._rates = ""
 
     def __enter__(self) -> "Bar":
@@ -55,7 +55,7 @@ class Bar:
     ) -> None:
         self._progress.stop()
 
-    def watch(self, now: conductor.Progress) -> None:
+    def watch(self, now: coordinator.Progress) -> None:
         passed_s = now.elapsed_s - self._last.elapsed_s
         if not now.step and passed_s >= 0.25:
             sent = (now.sent - self._last.sent) / passed_s

@@ -5,15 +5,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from holdfast.bench.conductor import Conductor, Progress, Watcher
-from holdfast.bench.link import Link, LinkError
-from holdfast.bench.plan import SCENARIOS, Plan
-from holdfast.bench.probe import PingProbe
-from holdfast.bench.result import Result
-from holdfast.bench.retained import RetainedSet, Step
-from holdfast.bench.usage import resident_bytes
-from holdfast.bench.worker import SPARE_FILES, allow_files, open_links
 from holdfast.errors import UsageError
+from holdfast_bench.connection import LoadConnection, LoadError
+from holdfast_bench.coordinator import Coordinator, Progress, Watcher
+from holdfast_bench.plan import SCENARIOS, Plan, Result
+from holdfast_bench.probe import PingProbe, resident_bytes
+from holdfast_bench.retained import RetainedSet, Step
+from holdfast_bench.worker import SPARE_FILES, allow_files, open_connections
 
 LATENCY_RATE = 5000.0
 RETAINED_COUNT = 100_000
@@ -34,7 +32,7 @@ def run_scenario(name: str, plan: Plan, clients: int, extras: Extras, watch: Wat
         return run_connections(plan, clients, extras, watch)
     if name == "retained":
         return run_retained(plan, extras, watch)
-    return Conductor(shaped(name, plan, clients), name, watch).run()
+    return Coordinator(shaped(name, plan, clients), name, watch).run()
 
 
 def shaped(name: str, plan: Plan, clients: int) -> Plan:
@@ -74,10 +72,10 @@ def run_connections(plan: Plan, clients: int, extras: Extras, watch: Watcher | N
     steps = Steps(watch)
     began = time.monotonic()
     with steps.of("connecting") as step:
-        links = open_links(plan, clients, "conn", lambda count: step(count / clients))
+        connections = open_connections(plan, clients, "conn", lambda count: step(count / clients))
     result.seconds = time.monotonic() - began
-    result.figures["connections"] = len(links)
-    result.figures["connections_per_s"] = len(links) / result.seconds
+    result.figures["connections"] = len(connections)
+    result.figures["connections_per_s"] = len(connections) / result.seconds
     with steps.of("holding") as step:
         held = time.monotonic()
         while (waited := time.monotonic() - held) < plan.duration_s:
@@ -85,19 +83,19 @@ def run_connections(plan: Plan, clients: int, extras: Extras, watch: Watcher | N
             time.sleep(min(0.05, plan.duration_s))
     if extras.pid:
         result.figures["bytes_per_connection"] = (resident_bytes(extras.pid) - before) / clients
-    result.figures["alive"] = sum(_answers(link) for link in links)
-    for link in links:
-        link.close()
+    result.figures["alive"] = sum(_answers(connection) for connection in connections)
+    for connection in connections:
+        connection.close()
     dead = clients - int(result.figures["alive"])
     if dead:
         result.problems.append(f"{dead} of {clients} connections did not answer a ping after {plan.duration_s:g} s")
     return result
 
 
-def _answers(link: Link) -> bool:
+def _answers(connection: LoadConnection) -> bool:
     try:
-        link.ping()
-    except (LinkError, OSError):
+        connection.ping()
+    except (LoadError, OSError):
         return False
     return True
 

@@ -62,10 +62,10 @@ def bench(
     # not at the top: `holdfast --help` must not load the generator, nor fail where it cannot run
     from rich.console import Console
 
-    from holdfast.bench.plan import SCENARIOS, VERSIONS, Plan
-    from holdfast.bench.report import Bar, summary
-    from holdfast.bench.scenarios import Extras, run_scenario
     from holdfast.errors import HoldfastError, UsageError
+    from holdfast_bench.plan import SCENARIOS, VERSIONS, Plan
+    from holdfast_bench.report import Bar, summary
+    from holdfast_bench.scenarios import Extras, run_scenario
 
     try:
         if scenario not in SCENARIOS:
