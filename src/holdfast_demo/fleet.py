@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from holdfast.cli.demo_sensor import Sensor
 from holdfast.client import Client, Endpoint, Options
 from holdfast.protocol.mqtt.packets import V5, V311, Publish, SubscriptionRequest
 from holdfast.protocol.mqtt.properties import Properties
+from holdfast_demo.sensor import Sensor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -132,7 +132,7 @@ class Fleet:
             await self._send_all(client, "5.0", ((topic, b"", 1, True, None) for topic in topics))
         return len(topics)
 
-    async def subscribe_anew(self) -> dict[str, bytes]:
+    async def subscribe_as_newcomer(self) -> dict[str, bytes]:
         """What the broker sends to somebody who subscribes to everything now, up to its mark that this was all."""
         asking = Properties()
         asking.user_properties = [("holdfast-snapshot", "mark")]
@@ -151,13 +151,13 @@ class Fleet:
 
     def _introductions(self, site: int, line: int, five: bool) -> "Iterator[Message]":
         for machine in range(1, MACHINES + 1):
-            place = f"site/{site}/line/{line}/machine-{machine}"
+            prefix = f"site/{site}/line/{line}/machine-{machine}"
             about = {"model": f"M{machine % 3}", "firmware": "2.4.1", "site": site, "line": line}
-            yield f"{place}/config", _json(about), 1, True, _described(CONFIG_S) if five else None
-            yield f"{place}/state", b"running", 1, True, None
-            yield f"{place}/temperature", self._reading(20, 30), 1, True, None
+            yield f"{prefix}/config", _json(about), 1, True, _described(CONFIG_S) if five else None
+            yield f"{prefix}/state", b"running", 1, True, None
+            yield f"{prefix}/temperature", self._reading(20, 30), 1, True, None
             if five:
-                yield f"{place}/online", b"yes", 1, True, _described(HEARTBEAT_S)
+                yield f"{prefix}/online", b"yes", 1, True, _described(HEARTBEAT_S)
 
     async def _gateway_works(self, site: int, line: int) -> None:
         five = _speaks_5(site, line)
@@ -167,14 +167,14 @@ class Fleet:
 
     def _round(self, site: int, line: int, number: int) -> "Iterator[Message]":
         for machine in range(1, MACHINES + 1):
-            place = f"site/{site}/line/{line}/machine-{machine}"
-            yield f"{place}/temperature", self._reading(20, 90), 1, True, None
-            yield f"{place}/vibration", self._reading(0, 5), 0, False, None
-            yield f"{place}/pieces", str(number * 12 + machine).encode(), 1, False, None
+            prefix = f"site/{site}/line/{line}/machine-{machine}"
+            yield f"{prefix}/temperature", self._reading(20, 90), 1, True, None
+            yield f"{prefix}/vibration", self._reading(0, 5), 0, False, None
+            yield f"{prefix}/pieces", str(number * 12 + machine).encode(), 1, False, None
             if self._random.random() < 0.2:
-                yield f"{place}/state", self._random.choice((b"running", b"idle", b"stopped")), 2, True, None
+                yield f"{prefix}/state", self._random.choice((b"running", b"idle", b"stopped")), 2, True, None
             if machine == 1 + number % MACHINES:
-                yield f"{place}/mode/set", b"eco", 1, True, None
+                yield f"{prefix}/mode/set", b"eco", 1, True, None
         if number % 10 == 0:
             yield f"site/{site}/line/{line}/firmware", b"\x7fELF" + bytes(PAYLOAD_LIMIT), 1, True, None
 
