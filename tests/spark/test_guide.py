@@ -16,10 +16,10 @@ from holdfast.spark.mqtt.link import LINK_OPTIONS
 from holdfast.spark.mqtt.retained import RETAINED_OPTIONS
 from holdfast.spark.mqtt.sink import COLUMNS as SINK_COLUMNS
 from holdfast.spark.mqtt.sink import SINK_OPTIONS
-from holdfast.spark.mqtt.stream import STREAM_OPTIONS
 from holdfast.spark.ranges import History
 from holdfast.spark.shapes import SHAPES
 from holdfast.spark.source import OPTIONS
+from holdfast_mqtt_stream.stream import STREAM_OPTIONS
 from spark.brokers import publisher, wait_for
 from spark.publishes import oracle, publishes
 

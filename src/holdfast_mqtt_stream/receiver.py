@@ -15,7 +15,7 @@ import paho.mqtt.client as paho
 from holdfast.errors import HoldfastError, ProtocolError
 from holdfast.spark.mqtt.link import Link, LinkOptions
 from holdfast.spark.mqtt.rows import row_of
-from holdfast.spark.mqtt.spool import Spool, digest
+from holdfast_mqtt_stream.spool import Spool, digest
 
 FLUSH_MESSAGES = 4096
 FLUSH_SECONDS = 0.05

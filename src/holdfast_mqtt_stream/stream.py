@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from holdfast.errors import UsageError
 from holdfast.spark.mqtt.link import LINK_OPTIONS, LinkOptions
-from holdfast.spark.mqtt.receiver import Receiver
-from holdfast.spark.mqtt.spool import list_files, read_rows
 from holdfast.spark.options import Options
 from holdfast.spark.topics import TopicFilter
+from holdfast_mqtt_stream.receiver import Receiver
+from holdfast_mqtt_stream.spool import list_files, read_rows
 
 STREAM_OPTIONS = (
     *LINK_OPTIONS,
