@@ -6,8 +6,8 @@ from holdfast.config import Settings
 from holdfast.identity.callback import Callback
 from holdfast.identity.passwords import PasswordFile
 from holdfast.identity.tokens import Tokens
+from holdfast.net.admission import Bans
 from holdfast.net.authentication import Methods
-from holdfast.net.bans import Bans
 
 ACTIONS = {"publish": PUBLISH, "subscribe": SUBSCRIBE, "retain": RETAIN, "receive": RECEIVE, "all": ALL}
 

@@ -32,18 +32,15 @@ from holdfast.core_settings import (
 from holdfast.entry import access_rules, fill_bans, login_methods, password_file
 from holdfast.errors import UsageError
 from holdfast.identity.passwords import PasswordFile
+from holdfast.net.admission import Bans, ConnectionLimits, ListenerPolicy
 from holdfast.net.authentication import LoginAuthenticator
-from holdfast.net.bans import Bans
 from holdfast.net.commit import Commits
-from holdfast.net.crowd import Crowd
-from holdfast.net.gate import Gate
 from holdfast.net.hub import Hub
-from holdfast.net.origins import Origins
 from holdfast.net.peer import StreamPeer
-from holdfast.net.proxied import ProxiedStart
+from holdfast.net.proxy_protocol import ProxyHeaderReader
 from holdfast.net.tls import Certificates
 from holdfast.net.udp import UdpEndpoint, open_socket
-from holdfast.net.websocket import WebSocketPeer
+from holdfast.net.websocket import Origins, WebSocketPeer
 from holdfast.storage.disk import DiskStorage
 
 if TYPE_CHECKING:
@@ -99,10 +96,11 @@ class Server:
         self.authenticator = LoginAuthenticator(self.hub, login_methods(settings))
         self.bans = Bans()
         fill_bans(self.bans, settings)
-        self.crowd = Crowd(settings.limits.max_connections_per_address, settings.limits.connect_rate_per_address)
+        limits = settings.limits
+        self.limits = ConnectionLimits(limits.max_connections_per_address, limits.connect_rate_per_address)
         self.certificates: list[Certificates] = []
         self.servers: list[asyncio.Server] = []
-        self.gates: list[Gate] = []
+        self.policies: list[ListenerPolicy] = []
         self.sensors: list[UdpEndpoint] = []
         self.system = SystemTopics(__version__, self.hub.now_ms())
         self.timers: list[asyncio.TimerHandle] = []
@@ -155,11 +153,11 @@ class Server:
         if listener.scheme in ("http", "https"):
             self.listen_http(listener)
             return
-        gate = self.make_gate(listener)
+        policy = self.make_policy(listener)
         context = self.tls_context(listener)
         try:
             server = await self.loop.create_server(
-                self.peer_factory(listener, gate),
+                self.peer_factory(listener, policy),
                 listener.host,
                 listener.port,
                 ssl=context,
@@ -170,7 +168,7 @@ class Server:
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
         self.servers.append(server)
-        self.gates.append(gate)
+        self.policies.append(policy)
         for sock in server.sockets:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             say_listening(listener.scheme, *sock.getsockname()[:2])
@@ -228,28 +226,28 @@ class Server:
         doorkeeper = Doorkeeper(self.broker, keys, users, settings.api.admins, self.bans)
         return HttpService(desk, doorkeeper, settings.api.cors)
 
-    def make_gate(self, listener: Listener) -> Gate:
+    def make_policy(self, listener: Listener) -> ListenerPolicy:
         settings = self.loaded.settings
-        return Gate(
+        return ListenerPolicy(
             listener.max_connections,
             settings.limits.message_rate,
             listener.allow_anonymous,
             self.bans,
-            self.crowd,
+            self.limits,
             listener.proxy,
             settings.tls.identity,
         )
 
-    def peer_factory(self, listener: Listener, gate: Gate) -> Callable[[], Any]:
+    def peer_factory(self, listener: Listener, policy: ListenerPolicy) -> Callable[[], Any]:
         """What is made for each connection."""
         hub = self.hub
         settings = self.loaded.settings
-        make: Callable[[], StreamPeer] = lambda: StreamPeer(hub, gate)  # noqa: E731
+        make: Callable[[], StreamPeer] = lambda: StreamPeer(hub, policy)  # noqa: E731
         if listener.is_websocket:
             origins = Origins(settings.websocket.origins, listener.is_loopback)
-            make = lambda: WebSocketPeer(hub, gate, listener.path, origins)  # noqa: E731
+            make = lambda: WebSocketPeer(hub, policy, listener.path, origins)  # noqa: E731
         if listener.proxy:
-            return lambda: ProxiedStart(hub, gate, make(), float(settings.limits.connect_timeout))
+            return lambda: ProxyHeaderReader(hub, policy, make(), float(settings.limits.connect_timeout))
         return make
 
     def listen_for_sensors(self, listener: Listener) -> None:
@@ -259,8 +257,8 @@ class Server:
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
         settings = self.loaded.settings
-        gate = self.make_gate(listener)
-        endpoint = UdpEndpoint(self.hub, gate, sensor_settings(settings, listener), sock)
+        policy = self.make_policy(listener)
+        endpoint = UdpEndpoint(self.hub, policy, sensor_settings(settings, listener), sock)
         self.sensors.append(endpoint)
         endpoint.start()
         say_listening(listener.scheme, *sock.getsockname()[:2])
@@ -335,13 +333,13 @@ class Server:
         self.broker.shut_down(self.hub.now_ms())
         self.hub.carry_out()
         deadline = begun_s + SHUTDOWN_GRACE_S
-        while any(gate.peers for gate in self.gates) and self.loop.time() < deadline:
-            for gate in self.gates:
-                for peer in list(gate.peers):
+        while any(policy.peers for policy in self.policies) and self.loop.time() < deadline:
+            for policy in self.policies:
+                for peer in list(policy.peers):
                     peer.close("the server is shutting down")
             await asyncio.sleep(0.02)
-        for gate in self.gates:
-            for peer in list(gate.peers):
+        for policy in self.policies:
+            for peer in list(policy.peers):
                 peer.abort()
         self.authenticator.stop()
         if self.storage is not None:

@@ -36,7 +36,7 @@ from holdfast.identity.scram import Exchange, Lookup, derive, parse_verifier
 from holdfast.journal.reader import Reader
 from holdfast.journal.record import RECORD_MIN, frame_all
 from holdfast.journal.segment import SegmentName, checksum, encode_head
-from holdfast.net.proxy import parse_header
+from holdfast.net.proxy_protocol import parse_header
 from holdfast.protocol.mqtt.decode import decode
 from holdfast.protocol.mqtt.encode import encode
 from holdfast.protocol.mqtt.frame import FrameBuffer

@@ -89,9 +89,9 @@ class LoginAuthenticator(Authenticator):
     def begin(self, ticket: int, client_id: str, username: str | None, password: bytes | None, peer: Peer) -> None:
         assert isinstance(peer, StreamPeer | SnPeer)
         methods = self.methods
-        if username is None and password is None and peer.gate.allow_anonymous:
+        if username is None and password is None and peer.policy.allow_anonymous:
             self.answer_soon(ticket, Verdict(SUCCESS), peer)
-        elif methods.is_empty and peer.gate.allow_anonymous:
+        elif methods.is_empty and peer.policy.allow_anonymous:
             # Nobody keeps users here: a name is taken as a label, like mosquitto does.
             self.answer_soon(ticket, Verdict(SUCCESS, username or ""), peer)
         elif methods.is_empty or (username is None and not self.is_token(password)):
@@ -200,7 +200,7 @@ class LoginAuthenticator(Authenticator):
 
     def note_failure(self, peer: StreamPeer | SnPeer) -> None:
         # The sender of a datagram is whoever its writer says: a ban for that would be a weapon.
-        if isinstance(peer, StreamPeer) and peer.gate.bans.on_failure(peer.host, self.hub.loop.time()):
+        if isinstance(peer, StreamPeer) and peer.policy.bans.on_failure(peer.host, self.hub.loop.time()):
             log.warning("address banned after repeated failures to log in", extra={"address": peer.host})
 
     def end_expired(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.ports import Peer
-from holdfast.net.gate import Gate
+from holdfast.net.admission import ListenerPolicy
 from holdfast.net.hub import Hub
 from holdfast.protocol.mqtt.connection import CLOSED
 
@@ -29,13 +29,13 @@ GONE.state = CLOSED
 class StreamPeer(Peer, asyncio.Protocol):
     """`transport` is None once the connection is gone."""
 
-    def __init__(self, hub: Hub, gate: Gate) -> None:
+    def __init__(self, hub: Hub, policy: ListenerPolicy) -> None:
         self.hub = hub
-        self.gate = gate
+        self.policy = policy
         self.transport: asyncio.Transport | None = None
         self.address = ""
         self.host = ""
-        self.counted = False  # by the gate, as one of its address
+        self.counted = False  # by the connection limits, as one of its address
         self.close_reason = ""
         self.closer: asyncio.TimerHandle | None = None
 
@@ -45,9 +45,9 @@ class StreamPeer(Peer, asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=high, low=high // 4)
         if not self.host:  # a proxy has not said whose connection this is
             self.come_from(transport.get_extra_info("peername"))
-        identity = certificate_name(transport.get_extra_info("peercert"), self.gate.identity)
+        identity = certificate_name(transport.get_extra_info("peercert"), self.policy.identity)
         self.connection = self.hub.broker.open(self, self.hub.now_ms(), identity)
-        objection = self.gate.enter(self)
+        objection = self.policy.admit(self)
         if objection:
             self.close(objection)
 
@@ -61,10 +61,10 @@ class StreamPeer(Peer, asyncio.Protocol):
     def feed(self, data: bytes) -> None:
         hub = self.hub
         broker = hub.broker
-        if self.gate.message_rate:
+        if self.policy.message_rate:
             before = broker.counters.packets_received
             broker.receive(self.connection, data, hub.now_ms())
-            self.gate.meter(self, broker.counters.packets_received - before)
+            self.policy.throttle(self, broker.counters.packets_received - before)
         else:
             broker.receive(self.connection, data, hub.now_ms())
         hub.carry_out()
@@ -92,7 +92,7 @@ class StreamPeer(Peer, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
-        self.gate.leave(self)
+        self.policy.release(self)
         if self.closer is not None:
             self.closer.cancel()
             self.closer = None

@@ -13,7 +13,7 @@ from holdfast.broker.connection import Connection
 from holdfast.broker.sn.gateway import Gateway
 from holdfast.broker.sn.ports import DatagramPeer, Datagrams
 from holdfast.broker.sn.settings import SnSettings
-from holdfast.net.gate import Gate
+from holdfast.net.admission import ListenerPolicy
 from holdfast.net.hub import Hub
 from holdfast.net.peer import GONE, format_address
 from holdfast.protocol.sn.frame import Envelope, datagrams
@@ -35,11 +35,11 @@ HOLD_S = 0.002
 class SnPeer(DatagramPeer):
     """One client. `connection` is GONE once it is closed, so that the two do not keep each other in memory."""
 
-    __slots__ = ("backlog", "connection", "endpoint", "envelope", "gate", "place")
+    __slots__ = ("backlog", "connection", "endpoint", "envelope", "place", "policy")
 
     def __init__(self, endpoint: "UdpEndpoint", place: object, envelope: Envelope | None) -> None:
         self.endpoint = endpoint
-        self.gate = endpoint.gate
+        self.policy = endpoint.policy
         self.place = place
         self.envelope = envelope
         self.connection: Connection = GONE
@@ -94,9 +94,9 @@ class SnPeer(DatagramPeer):
 class UdpEndpoint(Datagrams):
     """One UDP socket and the clients behind it."""
 
-    def __init__(self, hub: Hub, gate: Gate, settings: SnSettings, sock: socket.socket) -> None:
+    def __init__(self, hub: Hub, policy: ListenerPolicy, settings: SnSettings, sock: socket.socket) -> None:
         self.hub = hub
-        self.gate = gate
+        self.policy = policy
         self.sock = sock
         self.gateway = Gateway(hub.broker, settings, self)
         self.timers: dict[str, asyncio.TimerHandle] = {}
@@ -123,7 +123,7 @@ class UdpEndpoint(Datagrams):
         hub = self.hub
         take = self.sock.recvfrom
         receive = self.gateway.receive
-        bans = self.gate.bans
+        bans = self.policy.bans
         now_ms = hub.now_ms()
         for _ in range(BATCH):
             try:

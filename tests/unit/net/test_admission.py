@@ -1,9 +1,8 @@
 import pytest
 
-from holdfast.net import bans as bans_module
-from holdfast.net.bans import Bans
-from holdfast.net.crowd import Crowd
-from holdfast.net.origins import Origins
+from holdfast.net import admission
+from holdfast.net.admission import Bans, ConnectionLimits
+from holdfast.net.websocket import Origins
 
 
 def test_named_addresses_and_networks_are_banned() -> None:
@@ -44,7 +43,7 @@ def test_a_host_with_many_ipv6_addresses_is_one_host() -> None:
 
 
 def test_failures_of_many_addresses_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bans_module, "REMEMBERED", 50)
+    monkeypatch.setattr(admission, "REMEMBERED_FAILURES", 50)
     bans = Bans(failures=2)
     for number in range(1000):
         bans.on_failure(f"10.0.{number >> 8}.{number & 255}", 0)
@@ -55,22 +54,22 @@ def test_failures_of_many_addresses_take_bounded_memory(monkeypatch: pytest.Monk
     assert len(bans.until) == 50
 
 
-def test_one_address_has_so_many_connections() -> None:
-    crowd = Crowd(most=2)
-    assert [crowd.enter("a", 0) for _ in range(3)] == [True, True, False]
-    assert crowd.enter("b", 0)
-    crowd.leave("a")
-    assert crowd.enter("a", 0)
+def test_one_address_may_have_a_number_of_connections() -> None:
+    limits = ConnectionLimits(most=2)
+    assert [limits.admit("a", 0) for _ in range(3)] == [True, True, False]
+    assert limits.admit("b", 0)
+    limits.release("a")
+    assert limits.admit("a", 0)
     for host in ("a", "a", "b"):
-        crowd.leave(host)
-    assert crowd.present == {}
+        limits.release(host)
+    assert limits.present == {}
 
 
-def test_one_address_makes_so_many_connections_a_second() -> None:
-    crowd = Crowd(rate=2)
-    assert [crowd.enter("a", 0) for _ in range(3)] == [True, True, False]
-    assert crowd.enter("b", 0)
-    assert [crowd.enter("a", 0.5) for _ in range(2)] == [True, False]
+def test_one_address_may_open_a_number_of_connections_a_second() -> None:
+    limits = ConnectionLimits(rate=2)
+    assert [limits.admit("a", 0) for _ in range(3)] == [True, True, False]
+    assert limits.admit("b", 0)
+    assert [limits.admit("a", 0.5) for _ in range(2)] == [True, False]
 
 
 ORIGINS = [

@@ -3,7 +3,7 @@ import struct
 
 import pytest
 
-from holdfast.net.proxy import SIGNATURE_2, Header, parse_header
+from holdfast.net.proxy_protocol import SIGNATURE_2, Header, parse_header
 
 
 def v2(command: int, family: int, body: bytes) -> bytes:
