@@ -21,16 +21,19 @@ from holdfast.broker.log import Log
 from holdfast.broker.system import SystemTopics
 from holdfast.config import ConfigError, Listener, Loaded, Settings
 from holdfast.config.listener import Endpoint
-from holdfast.core_settings import (
+from holdfast.errors import UsageError
+from holdfast.from_settings import (
+    access_rules,
     broker_settings,
     fill_banned,
+    fill_bans,
     fill_retainer,
+    login_methods,
     needs_restart,
+    password_file,
     retainer_policies,
     sensor_settings,
 )
-from holdfast.entry import access_rules, fill_bans, login_methods, password_file
-from holdfast.errors import UsageError
 from holdfast.identity.passwords import PasswordFile
 from holdfast.net.admission import Bans, ConnectionLimits, ListenerPolicy
 from holdfast.net.authentication import LoginAuthenticator

@@ -29,8 +29,8 @@ from holdfast.broker.sn.settings import SnSettings
 from holdfast.config.listener import parse_listener
 from holdfast.config.load import Merge, describe, flatten, nested
 from holdfast.config.settings import Settings
-from holdfast.entry import toml_rules
 from holdfast.errors import ConfigError, HoldfastError, ProtocolError, StoreError
+from holdfast.from_settings import toml_rules
 from holdfast.identity.passwords import is_known
 from holdfast.identity.scram import Exchange, Lookup, derive, parse_verifier
 from holdfast.journal.reader import Reader

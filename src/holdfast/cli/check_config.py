@@ -14,8 +14,7 @@ from rich.table import Table
 from holdfast.cli import rights
 from holdfast.cli.options import Assignments, Config, Data, Listen
 from holdfast.config import Problem, Settings, Source, problems_of, read
-from holdfast.config.keys import KEYS
-from holdfast.config.load import DEFAULT
+from holdfast.config.load import DEFAULT, KEYS
 from holdfast.errors import UsageError
 
 

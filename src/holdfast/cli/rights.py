@@ -23,7 +23,7 @@ def explain(
     as_json: bool,
 ) -> None:
     """Print the decision and the rule that made it; the exit code is 0 for allowed and 1 for denied."""
-    from holdfast.entry import access_rules
+    from holdfast.from_settings import access_rules
 
     action, topic = can
     if action not in ACTIONS:

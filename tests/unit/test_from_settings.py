@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.config import Settings
-from holdfast.core_settings import needs_restart
+from holdfast.from_settings import needs_restart
 
 TAKEN_OVER = [
     {"log": {"level": "debug"}},

@@ -1,15 +1,27 @@
-"""The configuration in the core's own words, and which of it a running broker can take over."""
+"""From the configuration to what the parts are made from: the broker's settings, logins, access rules, bans.
 
+Only this module, the server and the commands read `Settings`; the rooms below get plain values in their own words.
+Which settings a running broker can take over stands here too.
+"""
+
+from holdfast.access.mosquitto_file import read_access_file
+from holdfast.broker.access import ALL, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access, Rule
 from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy, preset
 from holdfast.broker.settings import Settings as BrokerSettings
 from holdfast.broker.sn.settings import SnSettings
 from holdfast.config import Listener, Settings, milliseconds
+from holdfast.identity.callback import Callback
+from holdfast.identity.passwords import PasswordFile
+from holdfast.identity.tokens import Tokens
+from holdfast.net.admission import Bans
+from holdfast.net.authentication import Methods
 
 POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
 
 # What SIGHUP puts in force. The content of certificate files is read again too; other files need a restart.
 RELOADED = {"access", "api", "auth", "bans", "callback", "jwt", "log", "pipeline", "retainer"}
 FIXED = {"api.cors", "auth.allow_anonymous", "retainer.enable", "retainer.storage_type"}
+ACTIONS = {"publish": PUBLISH, "subscribe": SUBSCRIBE, "retain": RETAIN, "receive": RECEIVE, "all": ALL}
 
 
 def broker_settings(settings: Settings) -> BrokerSettings:
@@ -71,7 +83,7 @@ def fill_banned(to: BrokerSettings, settings: Settings) -> None:
 
 
 def fill_retainer(to: BrokerSettings, settings: Settings) -> None:
-    """The limits that may change while the broker runs."""
+    """Sets the limits that may change while the broker runs."""
     retainer = settings.retainer
     to.max_retained_messages = retainer.max_retained_messages
     to.max_retained_bytes = retainer.max_bytes
@@ -101,7 +113,7 @@ def retainer_policies(settings: Settings) -> list[Policy]:
 
 
 def needs_restart(old: Settings, new: Settings) -> list[str]:
-    """Settings that differ but are read only at start."""
+    """Returns the keys of settings that differ but are read only at start."""
     before = by_key(old)
     after = by_key(new)
     changed = [key for key in before if before[key] != after[key]]
@@ -109,7 +121,7 @@ def needs_restart(old: Settings, new: Settings) -> list[str]:
 
 
 def by_key(settings: Settings) -> dict[str, object]:
-    """Each setting by the name it has in the configuration: `section.key`, or `key` where there is no section."""
+    """Returns each setting by its name in the configuration: `section.key`, or `key` where there is no section."""
     found: dict[str, object] = {}
     for name, value in settings.model_dump().items():
         if isinstance(value, dict):
@@ -117,3 +129,72 @@ def by_key(settings: Settings) -> dict[str, object]:
         else:
             found[name] = value
     return found
+
+
+def access_rules(settings: Settings) -> Access | None:
+    """Returns None when no rule is given: everything is allowed then. An empty file is a rule."""
+    rules = toml_rules(settings)
+    auth = settings.auth
+    if auth.access_file is not None:
+        rules += read_access_file(auth.access_file)
+    elif not rules:
+        return None
+    return Access(rules, auth.no_match == "allow", auth.access_file is not None, auth.check_retain_source)
+
+
+def toml_rules(settings: Settings) -> list[Rule]:
+    groups = {group.name: frozenset(group.users) for group in settings.auth.group}
+    rules: list[Rule] = []
+    for number, rule in enumerate(settings.access, 1):
+        actions = 0
+        for action in rule.action:
+            actions |= ACTIONS[action]
+        for topic_filter in rule.filter:
+            rules.append(
+                Rule(
+                    rule.permission == "allow",
+                    actions,
+                    topic_filter.encode(),
+                    rule.user,
+                    rule.client_id,
+                    users=groups[rule.group] if rule.group is not None else None,
+                    qos=sum(1 << qos for qos in set(rule.qos)),
+                    certified=rule.certificate,
+                    origin=f"[[access]] {number}: {rule.permission} {' '.join(rule.action)} {topic_filter}",
+                )
+            )
+    return rules
+
+
+def password_file(settings: Settings) -> PasswordFile | None:
+    path = settings.auth.password_file
+    return PasswordFile(path) if path is not None else None
+
+
+def login_methods(settings: Settings) -> Methods:
+    """Returns how clients may log in.
+
+    Raises ConfigError when a file cannot be used: a broker never starts with less than it was told to ask for.
+    """
+    jwt = settings.jwt
+    tokens = None
+    if jwt.key_file is not None or jwt.jwks_file is not None:
+        tokens = Tokens(
+            jwt.key_file,
+            jwt.jwks_file,
+            list(jwt.algorithms),
+            jwt.username_claim,
+            jwt.issuer,
+            jwt.audience,
+            float(jwt.leeway),
+        )
+    asked = settings.callback
+    callback = None
+    if asked.url:
+        callback = Callback(asked.url, float(asked.timeout), float(asked.cache), asked.secret_file)
+    return Methods(password_file(settings), tokens, callback, asked.at_once)
+
+
+def fill_bans(to: Bans, settings: Settings) -> None:
+    bans = settings.bans
+    to.configure(bans.addresses, bans.failures, float(bans.window), float(bans.duration), bans.exempt)
