@@ -126,7 +126,7 @@ def load(
     assignments: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Returns the checked settings; raises ConfigError with one line per problem. `assignments` are those of `--set`."""
+    """Returns the checked settings; raises ConfigError, a line for each problem. `assignments` are those of `--set`."""
     return _load(Source(config, tuple(listen), data, tuple(assignments), os.environ if environ is None else environ))
 
 

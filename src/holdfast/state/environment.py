@@ -38,15 +38,28 @@ T = TypeVar("T")
 class Environment:
     """Invariant: the applied offset changes only in the transaction that applies the records up to it."""
 
-    def __init__(self, folder: Path, map_size: int = FIRST_MAP_SIZE, readonly: bool = False) -> None:
-        """Open or create. Raises StoreError when the files are not ours or cannot be opened."""
+    def __init__(
+        self, folder: Path, map_size: int = FIRST_MAP_SIZE, readonly: bool = False, locked: bool = True
+    ) -> None:
+        """Opens the environment, or creates it unless it is only to be read.
+
+        A reader enters itself into LMDB's lock file. With `locked` false it does not and changes no byte: that is for
+        files that nobody writes. Raises StoreError when the files are not ours or cannot be opened.
+        """
         self.folder = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not readonly:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         data = folder / "data.mdb"
         size = max(map_size, data.stat().st_size if data.exists() else 0)
         try:
             self.env = lmdb.open(
-                str(folder), map_size=size, max_dbs=len(TABLES), mode=0o600, readonly=readonly, readahead=False
+                str(folder),
+                map_size=size,
+                max_dbs=len(TABLES),
+                mode=0o600,
+                readonly=readonly,
+                readahead=False,
+                lock=locked,
             )
             self.db: dict[str, _Database] = {}
             for name in TABLES:
@@ -64,6 +77,8 @@ class Environment:
             raise StoreError(f"state in {self.folder} has format {found}, this version reads up to {FORMAT}")
 
     def number(self, txn: "Transaction[bytes]", key: bytes) -> int:
+        if "meta" not in self.db:
+            return 0
         stored = txn.get(key, db=self.db["meta"])
         return 0 if stored is None else int.from_bytes(unseal(key, stored), "little")
 
@@ -74,6 +89,13 @@ class Environment:
     def applied(self) -> int:
         """The offset up to which records are part of this state."""
         return self.read(lambda txn: self.number(txn, APPLIED_KEY))
+
+    def entries(self, table: str) -> int:
+        """Returns how many entries a table has, damaged ones included; none when there is no such table."""
+        if table not in self.db:
+            return 0
+        count: int = self.read(lambda txn: txn.stat(self.db[table])["entries"])
+        return count
 
     def read(self, action: "Callable[[Transaction[bytes]], T]") -> T:
         """Run `action` in a transaction that sees one version of everything."""

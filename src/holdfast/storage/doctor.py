@@ -4,22 +4,31 @@ Nothing is thrown away: what is taken out of use goes to the quarantine. A repai
 nothing wrong with, and says what could not be saved.
 """
 
-from collections.abc import Callable
+import fcntl
+import os
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast.errors import StoreError
 from holdfast.journal.disk import Disk
+from holdfast.journal.lock import NAME as LOCK
 from holdfast.journal.lock import FolderLock
 from holdfast.journal.reader import Reader
 from holdfast.journal.record import RESERVED, frame_all, own_record
 from holdfast.journal.recovery import find_end
 from holdfast.journal.segment import Segment, SegmentName, checksum, segment_names
 from holdfast.state import check
+from holdfast.state.environment import Environment
 from holdfast.state.store import StateStore
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.recovery import rebuild
 
 Progress = Callable[[str, int], None]
+
+FILE_LOCK = struct.Struct("hhqqi")  # struct flock of Linux: type, whence, start, length, process
 
 
 @dataclass(frozen=True)
@@ -47,11 +56,11 @@ def quiet(what: str, count: int) -> None:
 
 
 def examine(folder: DataFolder, progress: Progress = quiet) -> Report:
-    """Read everything and change nothing. Raises StoreError while a broker uses the folder."""
+    """Reads everything and changes no byte. Raises StoreError while a broker uses the folder."""
     if not folder.root.is_dir():
         raise StoreError(f"there is no data folder at {folder.root}")
-    lock = FolderLock(folder.root)
-    try:
+    with brokers_held_off(folder.root):
+        check_no_writer(folder.state)
         records, last, findings = examine_journal(folder, progress)
         retained, sessions, applied = examine_state(folder, findings)
         rows_upto = examine_history(folder, findings)
@@ -60,9 +69,45 @@ def examine(folder: DataFolder, progress: Progress = quiet) -> Report:
             findings.append(Finding("state", f"it ends at offset {applied}, the journal begins at {first}"))
         if first and rows_upto and rows_upto + 1 < first:
             findings.append(Finding("history", f"it ends at offset {rows_upto}, the journal begins at {first}"))
-    finally:
-        lock.release()
     return Report(records, max(last, applied, rows_upto), retained, sessions, rows_upto, findings)
+
+
+@contextmanager
+def brokers_held_off(root: Path) -> Iterator[None]:
+    """Keeps brokers from starting while the folder is read, without writing to their lock."""
+    try:
+        fd = os.open(root / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:  # a copy, or a folder that no broker has used
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+            who = f"process {holder}" if holder else "another process"
+            raise StoreError(f"data folder {root} is in use by {who}: examine it when that has ended") from None
+        yield
+    finally:
+        os.close(fd)
+
+
+def check_no_writer(state: Path) -> None:
+    """Raises StoreError while a process has the state open: a follower outlives a broker that was killed by a moment.
+
+    LMDB shows that by a lock on its lock file, and asking about a lock takes none.
+    """
+    try:
+        fd = os.open(state / "lock.mdb", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        asked = FILE_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, *_, process = FILE_LOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    finally:
+        os.close(fd)
+    if kind != fcntl.F_UNLCK:
+        raise StoreError(f"process {process} still writes the state in {state}: examine it when that has ended")
 
 
 def examine_journal(folder: DataFolder, progress: Progress) -> tuple[int, int, list[Finding]]:
@@ -81,16 +126,16 @@ def examine_journal(folder: DataFolder, progress: Progress) -> tuple[int, int, l
 
 
 def examine_state(folder: DataFolder, findings: list[Finding]) -> tuple[int, int, int]:
-    """(retained messages, sessions, applied offset)"""
-    found = check.problems(folder.state, values=True)
+    """Returns the numbers of retained messages and sessions, and the applied offset."""
+    found = check.problems(folder.state, values=True, readonly=True)
     findings += [Finding("state", problem) for problem in found]
-    if any("fail their checksum" not in problem for problem in found) or not folder.state.is_dir():
+    if any("fail their checksum" not in problem for problem in found) or not (folder.state / "data.mdb").exists():
         return 0, 0, 0
-    store = StateStore(folder.state)
+    environment = Environment(folder.state, readonly=True, locked=False)
     try:
-        return store.retained.statistics().count, len(store.sessions.all()), store.applied
+        return environment.entries("retained"), environment.entries("sessions"), environment.applied
     finally:
-        store.close()
+        environment.close()
 
 
 def examine_history(folder: DataFolder, findings: list[Finding]) -> int:

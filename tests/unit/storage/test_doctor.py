@@ -1,5 +1,8 @@
 """Examining and repairing a data folder: every kind of damage is named, and gone after a repair."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from holdfast.journal.reader import read_from
 from holdfast.journal.record import frame_together
 from holdfast.journal.segment import checksum, segment_names
 from holdfast.journal.writer import Options
+from holdfast.state.environment import TABLES, Environment
 from holdfast.storage import doctor
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.recovery import Recovered, recover
@@ -85,13 +89,67 @@ def test_a_folder_in_use_or_missing_is_refused(folder: DataFolder, tmp_path: Pat
         doctor.examine(DataFolder(tmp_path / "nowhere"))
 
 
+def seen(folder: DataFolder) -> dict[Path, tuple[int, bytes]]:
+    """Everything in the folder with its time and content, locks included."""
+    paths = [folder.root, *folder.root.rglob("*")]
+    return {path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in paths}
+
+
 def test_examining_changes_nothing(folder: DataFolder) -> None:
     path = folder.journal / str(segment_names(Disk(), folder.journal)[1])
     path.write_bytes(path.read_bytes()[:-10] + b"0123456789")
-    before = {p: p.read_bytes() for p in folder.root.rglob("*") if p.is_file() and p.name not in ("lock", "lock.mdb")}
-    doctor.examine(folder)
-    after = {p: p.read_bytes() for p in folder.root.rglob("*") if p.is_file() and p.name not in ("lock", "lock.mdb")}
-    assert after == before
+    before = seen(folder)
+    assert doctor.examine(folder).findings
+    assert seen(folder) == before
+
+
+def test_examining_a_folder_in_use_changes_nothing(folder: DataFolder) -> None:
+    recovered = start(folder)
+    before = seen(folder)
+    with pytest.raises(StoreError, match=f"in use by process {os.getpid()}"):
+        doctor.examine(folder)
+    assert seen(folder) == before
+    stop(recovered)
+
+
+def test_examining_a_copy_without_lock_files_makes_none(folder: DataFolder) -> None:
+    (folder.root / "lock").unlink()
+    (folder.state / "lock.mdb").unlink()
+    before = seen(folder)
+    assert doctor.examine(folder).findings == []
+    assert seen(folder) == before
+
+
+@pytest.mark.parametrize("missing", [["snapshots"], ["retained", "sessions", "snapshots"], list(TABLES)])
+def test_tables_that_are_missing_are_not_made_by_looking(folder: DataFolder, missing: list[str]) -> None:
+    environment = Environment(folder.state)
+    with environment.env.begin(write=True) as txn:
+        for name in missing:
+            txn.drop(environment.db[name], delete=True)
+    environment.close()
+    before = seen(folder)
+    report = doctor.examine(folder)
+    assert report.retained == (0 if "retained" in missing else 100)
+    assert [finding.part for finding in report.findings if finding.part != "state"] == []
+    assert seen(folder) == before
+
+
+def test_an_empty_folder_is_examined_and_stays_empty(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    folder.state.mkdir()
+    before = seen(folder)
+    assert doctor.examine(folder) == doctor.Report(0, 0, 0, 0, 0, [])
+    assert seen(folder) == before
+
+
+def test_a_state_that_a_follower_still_writes_is_not_examined(folder: DataFolder) -> None:
+    code = f"import lmdb, sys; held = lmdb.open({str(folder.state)!r}); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as follower:
+        assert follower.stdout is not None
+        follower.stdout.readline()
+        with pytest.raises(StoreError, match=f"process {follower.pid} still writes the state"):
+            doctor.examine(folder)
+    assert doctor.examine(folder).findings == []
 
 
 def test_damaged_segments_are_written_anew_from_what_is_sound(folder: DataFolder) -> None:
