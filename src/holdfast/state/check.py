@@ -15,7 +15,7 @@ import lmdb
 import holdfast
 from holdfast.errors import StoreError
 from holdfast.state.environment import Environment
-from holdfast.state.formats import unseal
+from holdfast.state.tables import unseal
 
 TIMEOUT_S = 600
 WAITING_S = 0.5

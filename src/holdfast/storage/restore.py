@@ -10,9 +10,7 @@ from holdfast.broker.timers import SESSION_EXPIRY, WILL, Timer
 from holdfast.broker.topics import SHARE, split_share
 from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES, Will
 from holdfast.protocol.mqtt.properties import Properties
-from holdfast.state.queued import QueuedValue
-from holdfast.state.sessions import StoredSession
-from holdfast.state.snapshots import StoredSnapshot
+from holdfast.state.sessions import QueuedValue, StoredSession, StoredSnapshot
 from holdfast.state.store import StateStore
 from holdfast.storage.disk_index import DiskIndex
 from holdfast.storage.progress import Progress, silent
