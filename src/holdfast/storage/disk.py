@@ -10,7 +10,7 @@ from holdfast.broker.core import Broker
 from holdfast.broker.log import Log
 from holdfast.journal.writer import Event
 from holdfast.storage.folder import DataFolder
-from holdfast.storage.process import FollowerProcess, history_process, state_process
+from holdfast.storage.followers import FollowerProcess, history_process, state_process
 from holdfast.storage.progress import Progress, StartProgress
 from holdfast.storage.recovery import Recovered, recover
 from holdfast.storage.restore import restore_retained, restore_sessions, use_disk

@@ -1,4 +1,7 @@
-"""The broker's end of a follower: start it, hear from it, start it again when it died, end it with the broker."""
+"""The followers as the broker sees them: started, heard, started again when they die, ended with the broker.
+
+Each is a process that runs `follower_main`.
+"""
 
 import asyncio
 import json
@@ -10,6 +13,7 @@ from holdfast.state.check import child_environment
 
 Report = Callable[[str, dict[str, object]], None]
 
+MODULE = "holdfast.storage.follower_main"
 RESTART_S = 2.0
 
 
@@ -18,9 +22,8 @@ class FollowerProcess:
     operator as `problem`, `loss` or `note`.
     """
 
-    def __init__(self, name: str, module: str, arguments: list[str], on_report: Report) -> None:
+    def __init__(self, name: str, arguments: list[str], on_report: Report) -> None:
         self.name = name
-        self.module = module
         self.arguments = arguments
         self.on_report = on_report
         self.process: asyncio.subprocess.Process | None = None
@@ -42,7 +45,8 @@ class FollowerProcess:
         self.process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            self.module,
+            MODULE,
+            self.name,
             *self.arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -54,7 +58,7 @@ class FollowerProcess:
         return await self.process.wait()
 
     async def stop(self, within_s: float | None) -> None:
-        """Let it take in what is durable, and end. Call after the journal was closed.
+        """Lets it apply what is durable, and ends it. Call after the journal was closed.
 
         One that takes too long is cut off: it goes on from the journal at the next start, as after a crash.
         """
@@ -74,11 +78,11 @@ class FollowerProcess:
 
 
 def state_process(root: Path, on_report: Report) -> FollowerProcess:
-    return FollowerProcess("state", "holdfast.storage.state_follower", [str(root)], on_report)
+    return FollowerProcess("state", [str(root)], on_report)
 
 
 def history_process(
     root: Path, on_report: Report, flush_interval_s: float = 1.0, retention_s: int = 0, retention_bytes: int = 0
 ) -> FollowerProcess:
     options = {"flush_interval_s": flush_interval_s, "retention_s": retention_s, "retention_bytes": retention_bytes}
-    return FollowerProcess("history", "holdfast.storage.history_follower", [str(root), json.dumps(options)], on_report)
+    return FollowerProcess("history", [str(root), json.dumps(options)], on_report)
