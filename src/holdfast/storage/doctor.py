@@ -52,7 +52,7 @@ class Report:
 
 
 def quiet(what: str, count: int) -> None:
-    """No progress shown."""
+    """Shows no progress."""
 
 
 def examine(folder: DataFolder, progress: Progress = quiet) -> Report:
@@ -142,12 +142,12 @@ def examine_history(folder: DataFolder, findings: list[Finding]) -> int:
     if not folder.has_history():
         return 0
     try:
-        from holdfast.history import mend
+        from holdfast.history import repair as history_repair
         from holdfast.history.table import last_offset, load
     except ImportError as error:
         findings.append(Finding("history", f"it cannot be examined without its libraries ({error})"))
         return 0
-    found = mend.problems(folder.history)
+    found = history_repair.problems(folder.history)
     findings += [Finding("history", problem) for problem in found]
     try:
         return last_offset(load(folder.history))
@@ -156,7 +156,7 @@ def examine_history(folder: DataFolder, findings: list[Finding]) -> int:
 
 
 def repair(folder: DataFolder, progress: Progress = quiet) -> list[str]:
-    """Repair what `examine` finds. What was done, a line each."""
+    """Repairs what `examine` finds, and returns what was done, as lines."""
     lock = FolderLock(folder.root)
     try:
         done = repair_journal(folder, progress)
@@ -168,8 +168,8 @@ def repair(folder: DataFolder, progress: Progress = quiet) -> list[str]:
 
 
 def repair_journal(folder: DataFolder, progress: Progress) -> list[str]:
-    """Cut off what was never written to its end. Then write the sound records of damaged segments into new ones; the
-    damaged ones go to the quarantine.
+    """Cuts off what was never written to its end, writes the sound records of damaged segments into new ones, and
+    returns what was done, as lines. The damaged segments go to the quarantine.
     """
     disk = Disk()
     done: list[str] = []
@@ -204,7 +204,7 @@ def rewrite(folder: DataFolder, disk: Disk, name: SegmentName) -> str:
     fresh.write(frame_all([given_out, *records], checksum))
     fresh.sync()
     fresh.seal()
-    target = folder.set_aside(folder.journal / str(name))
+    target = folder.move_to_quarantine(folder.journal / str(name))
     disk.sync_folder(folder.journal)
     return f"journal segment {name} was set aside as {target.name}; {len(records)} sound records are in {fresh.name}"
 
@@ -213,30 +213,33 @@ def repair_history(folder: DataFolder) -> list[str]:
     if not folder.has_history():
         return []
     try:
-        from holdfast.history import mend
+        from holdfast.history import repair as history_repair
         from holdfast.history.table import load
     except ImportError:
         return []
     done: list[str] = []
     try:
-        mended = mend.mend(folder.history, folder.quarantine, folder.journal_keeps_from())
-        done += [mended] if mended else []
+        repaired = history_repair.take_back_torn_commits(folder.history, folder.quarantine, folder.journal_keeps_from())
+        done += [repaired] if repaired else []
         load(folder.history)
     except StoreError as error:
-        target = folder.set_aside(folder.history)
+        target = folder.move_to_quarantine(folder.history)
         return [*done, f"{error}; it was set aside as {target.name} and begins anew with what the journal holds"]
-    lost = mend.forget_missing(folder.history)
+    lost = history_repair.forget_missing(folder.history)
     return [*done, *(f"history forgot a file that is gone: {text}" for text in lost)]
 
 
 def repair_state(folder: DataFolder, progress: Progress) -> list[str]:
-    """A state that cannot be read is built anew; single damaged values are taken out and fetched from history."""
+    """Rebuilds a state that cannot be read, or takes out single damaged values and fetches them from history.
+
+    Returns what was done, as lines.
+    """
     found = check.problems(folder.state, values=True)
     if not found:
         return []
     if all("fail their checksum" in problem for problem in found):
         return drop_damaged_values(folder)
-    target = folder.set_aside(folder.state)
+    target = folder.move_to_quarantine(folder.state)
     store = StateStore(folder.state)
     try:
         return [*found, f"state was set aside as {target.name}", *rebuild(folder, store, progress)]
@@ -261,7 +264,7 @@ def drop_damaged_values(folder: DataFolder) -> list[str]:
 
 
 def fetch_retained(folder: DataFolder, topic: bytes, upto: int) -> bytes | None:
-    """The record that the history says is in force for a topic."""
+    """Returns the record that the history says is in force for a topic."""
     if not folder.has_history():
         return None
     try:

@@ -123,8 +123,8 @@ class HistoryFollower(Follower):
         from holdfast.history.writer import HistoryWriter
 
         self.writer = HistoryWriter(self.folder.history, self.folder.quarantine, self.folder.journal_keeps_from())
-        if self.writer.mended:
-            report(note=self.writer.mended)
+        if self.writer.repaired:
+            report(note=self.writer.repaired)
         self.reached = self.writer.last
         self.sync()
         return self.writer.last

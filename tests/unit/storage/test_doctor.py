@@ -242,15 +242,15 @@ def test_a_history_that_cannot_be_read_is_set_aside(folder: DataFolder) -> None:
 
 
 def test_a_lost_file_of_the_history_costs_its_rows_and_no_others(folder: DataFolder) -> None:
-    from holdfast.history import mend
+    from holdfast.history import repair
     from holdfast.history.table import load
 
-    commit = mend.commits(folder.history)[2]
-    lost = next(action["add"]["path"] for action in mend.actions_of(commit) if "add" in action)
+    commit = repair.commits(folder.history)[2]
+    lost = next(action["add"]["path"] for action in repair.actions_of(commit) if "add" in action)
     (folder.history / lost).unlink()
     # Behind a checkpoint the commits before it are history themselves: the tail is not torn then.
     load(folder.history).create_checkpoint()
-    for path in mend.commits(folder.history)[:-1]:
+    for path in repair.commits(folder.history)[:-1]:
         path.unlink()
     assert texts(folder, "history") == [f"file {lost} is missing"]
     done = doctor.repair(folder)
@@ -261,13 +261,13 @@ def test_a_lost_file_of_the_history_costs_its_rows_and_no_others(folder: DataFol
 
 
 def test_a_damaged_file_of_history_costs_no_sound_rows_once_the_journal_has_moved_on(folder: DataFolder) -> None:
-    from holdfast.history import mend
+    from holdfast.history import repair
     from holdfast.history.table import load
 
     for segment in folder.journal.glob("*.hfj"):
         segment.unlink()
-    commit = mend.commits(folder.history)[2]
-    damaged = folder.history / next(action["add"]["path"] for action in mend.actions_of(commit) if "add" in action)
+    commit = repair.commits(folder.history)[2]
+    damaged = folder.history / next(action["add"]["path"] for action in repair.actions_of(commit) if "add" in action)
     damaged.write_bytes(damaged.read_bytes()[:50])
     assert any("offsets 21 to 40 are lost" in line for line in doctor.repair(folder))
     rows = load(folder.history).to_pyarrow_table()["offset"].to_pylist()

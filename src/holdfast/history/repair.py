@@ -20,12 +20,12 @@ LOOK_BACK = 200  # commits; the table is synced far more often than that
 
 
 def commits(folder: Path) -> list[Path]:
-    """The commit files of the log, oldest first."""
+    """Returns the commit files of the log, oldest first."""
     return sorted(path for path in (folder / LOG).glob("*.json") if path.stem.isdigit())
 
 
 def actions_of(commit: Path) -> list[dict[str, Any]]:
-    """What a commit says; an empty list when it is torn."""
+    """Returns what a commit says; an empty list when it is torn."""
     try:
         return [json.loads(line) for line in commit.read_text().splitlines() if line]
     except ValueError:
@@ -41,7 +41,7 @@ def file_problem(folder: Path, name: str, size: int) -> str:
 
 
 def torn_tail(folder: Path, kept_from: int) -> tuple[list[Path], str]:
-    """The newest commits from the first torn one on, and what is wrong with that one.
+    """Returns the newest commits from the first torn one on, and what is wrong with that one.
 
     A commit whose file is damaged counts only while the journal, which has offsets from `kept_from` on, can give back
     what it and the later ones brought. A damaged file further back costs its own rows, never sound ones.
@@ -66,7 +66,7 @@ def torn_tail(folder: Path, kept_from: int) -> tuple[list[Path], str]:
 
 
 def reached_before(written: list[list[dict[str, Any]]]) -> list[int]:
-    """The offset that the table had come to before each of these commits; 0 where none of them says."""
+    """Returns the offset that the table had come to before each of these commits; 0 where none of them says."""
     found: list[int] = []
     last = 0
     for actions in written:
@@ -77,9 +77,10 @@ def reached_before(written: list[list[dict[str, Any]]]) -> list[int]:
     return found
 
 
-def mend(folder: Path, quarantine: Path, kept_from: int = 0) -> str:
-    """Take back what is torn at the end of the table, as far as a journal that has offsets from `kept_from` on can give
-    it back. What was done, or nothing when nothing was torn.
+def take_back_torn_commits(folder: Path, quarantine: Path, kept_from: int = 0) -> str:
+    """Takes back what is torn at the end of the table, and returns what was done, or nothing when nothing was torn.
+
+    Only as far as a journal that has offsets from `kept_from` on can give it back.
     """
     if not (folder / LOG).is_dir():
         return ""
@@ -99,7 +100,7 @@ def mend(folder: Path, quarantine: Path, kept_from: int = 0) -> str:
 
 
 def problems(folder: Path) -> list[str]:
-    """Everything wrong with the table that can be seen without reading its rows."""
+    """Returns everything wrong with the table that can be seen without reading its rows."""
     if not (folder / LOG).is_dir():
         return []
     try:
@@ -111,7 +112,7 @@ def problems(folder: Path) -> list[str]:
 
 
 def sync_files(folder: Path, since_s: float) -> None:
-    """Make durable whatever was written to the table after a moment, files first, then the names."""
+    """Makes durable what was written to the table after a moment, files first, then the names."""
     folders = [folder / LOG, folder]
     for each in folders:
         for entry in os.scandir(each):
@@ -133,7 +134,10 @@ def sync_path(path: str) -> None:
 
 
 def forget_missing(folder: Path) -> list[str]:
-    """Take files that are gone or cut out of the table, so that the rest can be read. What was lost, a line each."""
+    """Takes files that are gone or cut out of the table, so that the rest can be read.
+
+    Returns what was lost, as lines.
+    """
     table = load(folder)
     files = pa.table(table.get_add_actions(flatten=True))
     lost: list[str] = []
