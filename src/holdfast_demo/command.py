@@ -22,8 +22,7 @@ from urllib.parse import urlsplit
 import typer
 from rich.console import Console
 
-from holdfast.cli.pipeline_display import print_differences
-from holdfast.cli.pipeline_progress import shown, spark_work
+from holdfast.cli.pipeline_display import print_differences, shown, spark_work
 from holdfast.cli.pipeline_setup import spark_in_one_sentence
 from holdfast.errors import UsageError
 from holdfast_demo.analyst import Agreement, Analyst, check_spark, compare

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.options import Config
-from holdfast.cli.pipeline_display import print_differences, print_plan, print_retained, print_stats, print_step
-from holdfast.cli.pipeline_progress import shown, spark_work
+from holdfast.cli.pipeline_display import (
+    print_differences,
+    print_plan,
+    print_retained,
+    print_stats,
+    print_step,
+    shown,
+    spark_work,
+)
 from holdfast.cli.pipeline_setup import (
     DEFAULT_MASTER,
     DEFAULT_MEMORY,
@@ -23,9 +30,9 @@ from holdfast.cli.pipeline_setup import (
     Memory,
     Tables,
     Verbose,
+    find_locations,
     open_history,
     parse_at,
-    places,
     session,
 )
 from holdfast.errors import UsageError
@@ -102,7 +109,7 @@ def run(
     from holdfast.spark.jobs.run import Runner
     from holdfast.spark.keeper import FOLLOWING, Keeper
 
-    where = places(history, tables, data, config)
+    where = find_locations(history, tables, data, config)
     open_history(where)
     with session(master, memory, verbose) as spark:
         keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices, accept_loss=accept_loss)
@@ -178,7 +185,7 @@ def retained(
     from holdfast.spark.jobs.output import write_jsonl, write_parquet
     from holdfast.spark.jobs.past import retained_at
 
-    where = places(history, tables, data, config)
+    where = find_locations(history, tables, data, config)
     if out is not None and out.suffix not in (".jsonl", ".parquet"):
         raise UsageError(f"expected --out to end in .jsonl or .parquet, got {str(out)!r}")
     moment = parse_at(at)
@@ -250,7 +257,7 @@ def audit(
     from holdfast.spark.jobs.moving import with_fresh_look
     from holdfast.spark.tables import RETAINED_SHAPE
 
-    where = places(history, tables, data, config)
+    where = find_locations(history, tables, data, config)
     options = _link(live, user, password) if live is not None else None
     table = open_history(where)
     with session(master, memory, verbose, as_json) as spark, spark_work(spark, "audit", table.rows):
@@ -318,7 +325,7 @@ def restore(
     from holdfast.spark.jobs.past import retained_at
     from holdfast.spark.jobs.restore import plan_restore, put_back
 
-    where = places(history, tables, data, config)
+    where = find_locations(history, tables, data, config)
     _link(to, user, password)  # a bad address is said before any work
     table = open_history(where, whole=False)
     moment = parse_at(at)
@@ -373,7 +380,7 @@ def report(
     from holdfast.spark.jobs.run import Runner
     from holdfast.spark.keeper import Keeper
 
-    where = places(history, tables, data, config)
+    where = find_locations(history, tables, data, config)
     open_history(where, whole=update)
     with session(master, memory, verbose, as_json) as spark:
         keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices)
@@ -424,7 +431,7 @@ def stats(
     from holdfast.spark.jobs.whatif import Limits, what_if
     from holdfast.spark.keeper import history_frame
 
-    where = places(history, None, data, config)
+    where = find_locations(history, None, data, config)
     limits = Limits(max_retained_messages or 0, max_payload_size or 0, expiry_interval or 0)
     asked = (max_retained_messages, max_payload_size, expiry_interval) != (None, None, None)
     now = datetime.now(UTC)

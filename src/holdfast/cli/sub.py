@@ -12,11 +12,11 @@ import typer
 
 from holdfast.broker.topics import is_valid_filter, matches, split_share
 from holdfast.cli import client_options as shared
+from holdfast.cli.client_options import TIMED_OUT, complain, run
 from holdfast.cli.client_properties import PropertyCommand
-from holdfast.cli.client_run import TIMED_OUT, complain, run
 from holdfast.cli.message_format import Moment, PayloadNotJson, compile_format, render
 from holdfast.client.client import Answer, Client
-from holdfast.client.endpoint import Trust
+from holdfast.client.endpoint import TlsOptions
 from holdfast.errors import ProtocolError, UsageError
 from holdfast.protocol.mqtt.packets import V5, Publish, SubscriptionRequest
 from holdfast.protocol.mqtt.properties import Properties
@@ -133,7 +133,7 @@ def sub(
 
         holdfast sub -L ws://broker.example:8083/mqtt -t '$SYS/#' -v
     """
-    trust = Trust(cafile, capath, cert, key, insecure, ciphers, tls_version, tls_alpn)
+    tls = TlsOptions(cafile, capath, cert, key, insecure, ciphers, tls_version, tls_alpn)
     flags = shared.Flags(
         host,
         port,
@@ -153,7 +153,7 @@ def sub(
         will_payload,
         will_qos,
         will_retain,
-        trust,
+        tls,
         os_certs,
         debug,
     )

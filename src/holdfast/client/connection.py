@@ -2,23 +2,44 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from holdfast.client.endpoint import Endpoint
-from holdfast.client.options import Options
 from holdfast.client.stream import Stream, explain, open_stream
 from holdfast.errors import ConnectionFailed, ConnectionLost, ProtocolError, UsageError
 from holdfast.protocol.mqtt.decode import decode
 from holdfast.protocol.mqtt.encode import encode
 from holdfast.protocol.mqtt.frame import NO_LIMIT, FrameBuffer
-from holdfast.protocol.mqtt.packets import V5, ConnAck, Connect, Disconnect, Packet, Publish
+from holdfast.protocol.mqtt.packets import V5, V311, ConnAck, Connect, Disconnect, Packet, Publish, Will
 from holdfast.protocol.mqtt.properties import Properties
 from holdfast.protocol.mqtt.reasons import reason_name, return_code_name
 
 DEFAULT_RECEIVE_MAXIMUM: Final = 65_535  # what 5.0 assumes of a server that names none
+Trace = Callable[[str, Packet], None]  # called with "sending" or "received" for each packet
 
 
-class Link:
+@dataclass(frozen=True)
+class Options:
+    """How a client introduces itself and behaves."""
+
+    client_id: str = ""
+    version: int = V311
+    clean_start: bool = True
+    keep_alive: int = 60
+    username: str | None = None
+    password: bytes | None = None
+    will: Will | None = None
+    properties: Properties | None = None
+    max_inflight: int = 20  # own limit of unacknowledged QoS 1 and 2 messages; the server's Receive Maximum also counts
+    connect_timeout_s: float = 10.0
+    reconnect: bool = False  # after a lost connection try again until it works, and subscribe again
+    reconnect_max_s: float = 30.0
+    trace: Trace | None = None
+
+
+class BrokerConnection:
     def __init__(self, stream: Stream, endpoint: Endpoint, options: Options) -> None:
         self.endpoint = endpoint
         self.connack = ConnAck(False, 0)
@@ -34,8 +55,8 @@ class Link:
         self._max_packet = NO_LIMIT
         self._broken: str | None = None
 
-    async def introduce(self) -> None:
-        """Send CONNECT and take CONNACK. Raises ConnectionFailed when the answer is a refusal, or none."""
+    async def handshake(self) -> None:
+        """Sends CONNECT and reads CONNACK. Raises ConnectionFailed when the answer is a refusal, or none."""
         options = self._options
         self.send(
             Connect(
@@ -62,7 +83,7 @@ class Link:
             raise ConnectionFailed(f"{self.endpoint} answered CONNECT with packet type {packet.kind}")
         self._check(packet)
         self.connack = packet
-        self._take_limits(packet.properties)
+        self._apply_limits(packet.properties)
 
     def _check(self, connack: ConnAck) -> None:
         if connack.reason == 0:
@@ -72,7 +93,7 @@ class Link:
         detail = f" ({told})" if told else ""
         raise ConnectionFailed(f"{self.endpoint} refused the connection: {name}{detail}", connack.reason)
 
-    def _take_limits(self, properties: Properties | None) -> None:
+    def _apply_limits(self, properties: Properties | None) -> None:
         if properties is None:
             return
         if properties.server_keep_alive is not None:
@@ -89,7 +110,7 @@ class Link:
         return properties.receive_maximum
 
     def send(self, packet: Packet) -> None:
-        """Write a packet; `drain` when many follow. Raises UsageError when the server would not take it."""
+        """Writes a packet; `drain` when many follow. Raises UsageError when the server would not take it."""
         data = encode(packet, self._options.version)
         if len(data) > self._max_packet:  # [5: MQTT-3.2.2-15]
             raise UsageError(f"packet has {len(data)} bytes, the server takes no more than {self._max_packet}")
@@ -105,7 +126,10 @@ class Link:
             raise self._lost(explain(error)) from error
 
     async def receive(self) -> Packet:
-        """The next packet. Raises ConnectionFailed when none can come, ProtocolError for one that may not be."""
+        """Returns the next packet.
+
+        Raises ConnectionFailed when none can come, ProtocolError for one that may not be.
+        """
         while (frame := self._frames.take()) is None:
             try:
                 data = await self._stream.read()
@@ -140,12 +164,12 @@ class Link:
             raise ProtocolError(f"topic alias {alias} has no topic yet")
 
     async def abort(self, cause: str) -> None:
-        """Close without a word; whoever reads gets `cause` as the reason."""
+        """Closes without a word; a call that reads gets `cause` as the reason."""
         self._broken = cause
         await self._stream.close()
 
     async def close(self, farewell: Disconnect | None) -> None:
-        """Close, after DISCONNECT where one is due."""
+        """Closes, after DISCONNECT where one is due."""
         if farewell is not None:
             with contextlib.suppress(ConnectionFailed, OSError, UsageError):
                 self.send(farewell)
@@ -154,15 +178,15 @@ class Link:
             await self._stream.close()
 
 
-async def open_link(endpoint: Endpoint, options: Options) -> Link:
+async def open_connection(endpoint: Endpoint, options: Options) -> BrokerConnection:
     stream = await open_stream(endpoint, options.connect_timeout_s)
-    link = Link(stream, endpoint, options)
+    connection = BrokerConnection(stream, endpoint, options)
     try:
-        await link.introduce()
+        await connection.handshake()
     except ProtocolError as error:
-        await link.close(None)
+        await connection.close(None)
         raise ConnectionFailed(f"{endpoint} does not speak MQTT: {error}") from error
     except BaseException:
-        await link.close(None)
+        await connection.close(None)
         raise
-    return link
+    return connection

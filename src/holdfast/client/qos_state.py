@@ -17,7 +17,7 @@ class Outgoing:
         self.released = False
 
 
-class Exchange:
+class QosState:
     def __init__(self, version: int, window: int) -> None:
         self.version = version
         self.window = window
@@ -36,7 +36,7 @@ class Exchange:
         return len(self._outgoing) < self.window
 
     def request_id(self) -> int:
-        """An id for SUBSCRIBE or UNSUBSCRIBE; give it back with `request_done`."""
+        """Returns an id for SUBSCRIBE or UNSUBSCRIBE; give it back with `request_done`."""
         packet_id = self._free_id()
         self._requests.add(packet_id)
         return packet_id
@@ -51,7 +51,7 @@ class Exchange:
                 return self._last_id
 
     def start(self, publish: Publish) -> None:
-        """Take charge of a QoS 1 or 2 message that is about to be sent; sets its packet id."""
+        """Counts a QoS 1 or 2 message that is about to be sent as unacknowledged, and sets its packet id."""
         publish.packet_id = self._free_id()
         self._outgoing[publish.packet_id] = Outgoing(publish)
 
@@ -59,7 +59,7 @@ class Exchange:
         return packet_id in self._outgoing
 
     def on_ack(self, ack: Ack) -> tuple[Ack | None, bool]:
-        """What to answer, and whether the message of that id is done. Raises ProtocolError for an id never sent."""
+        """Returns what to answer, and whether the message of that id is done. Raises ProtocolError for a wrong kind."""
         if ack.kind == PUBREL:
             self._received.discard(ack.packet_id)
             return Ack(PUBCOMP, ack.packet_id), False
@@ -78,13 +78,13 @@ class Exchange:
         return None, True
 
     def on_publish(self, publish: Publish) -> tuple[bool, Ack | None]:
-        """Whether to hand an incoming message over, and what to answer at once when it is a repeat."""
+        """Returns whether to hand an incoming message over, and what to answer at once when it is a repeat."""
         if publish.qos == 2 and publish.packet_id in self._received:
             return False, Ack(PUBREC, publish.packet_id)
         return True, None
 
     def accept(self, publish: Publish) -> Ack | None:
-        """The application has the message now: the acknowledgement to send, if any."""
+        """Returns the acknowledgement to send, if any, for a message that the application has now."""
         if publish.qos == 0:
             return None
         if publish.qos == 1:
@@ -93,9 +93,10 @@ class Exchange:
         return Ack(PUBREC, publish.packet_id)
 
     def resume(self, session_present: bool) -> list[Packet]:
-        """What to send again on a new connection, in the original order. [5: MQTT-4.4.0-1] [3.1.1: MQTT-4.4.0-1]
+        """Returns what to send again on a new connection, in the original order. [5: MQTT-4.4.0-1] [3.1.1:
+        MQTT-4.4.0-1]
 
-        A server without the session knows nothing of ours: messages it may not have start anew, those already
+        A server without the session knows nothing of ours: messages it may not have start again, those already
         released are as done as they will ever be: see `forget_released`.
         """
         self._requests.clear()
@@ -112,7 +113,7 @@ class Exchange:
         return packets
 
     def forget_released(self) -> list[int]:
-        """Ids of messages whose last step got lost with the server's session; they count as done."""
+        """Returns the ids of messages whose last step got lost with the server's session; they count as done."""
         released = [packet_id for packet_id, outgoing in self._outgoing.items() if outgoing.released]
         for packet_id in released:
             del self._outgoing[packet_id]
