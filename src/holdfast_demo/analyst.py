@@ -131,10 +131,10 @@ class Analyst:
     def audit(self, broker: str) -> tuple[Agreement, list[dict[str, Any]]]:
         """`pipeline audit --live`, and the first differences if there are any."""
         from holdfast.spark.jobs.audit import audit_live
-        from holdfast.spark.mqtt.link import LINK_OPTIONS, LinkOptions
+        from holdfast.spark.mqtt.connection import BROKER_OPTIONS, BrokerOptions
         from holdfast.spark.options import Options
 
-        options = LinkOptions(Options({"brokerUrl": broker}, LINK_OPTIONS, "mqtt"))
+        options = BrokerOptions(Options({"brokerUrl": broker}, BROKER_OPTIONS, "mqtt"))
         self._keeper.refresh()
         found = audit_live(self.spark, self._keeper.history, options)
         rows = [row.asDict() for row in found.differences.orderBy("topic").collect()]

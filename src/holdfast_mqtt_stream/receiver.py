@@ -13,8 +13,7 @@ from pathlib import Path
 import paho.mqtt.client as paho
 
 from holdfast.errors import HoldfastError, ProtocolError
-from holdfast.spark.mqtt.link import Link, LinkOptions
-from holdfast.spark.mqtt.rows import row_of
+from holdfast.spark.mqtt.connection import BrokerOptions, PahoConnection, row_of
 from holdfast_mqtt_stream.spool import Spool, digest
 
 FLUSH_MESSAGES = 4096
@@ -28,7 +27,7 @@ HOPELESS = (0x01, 0x02, 0x04, 0x05, 0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C)
 class Receiver:
     def __init__(
         self,
-        options: LinkOptions,
+        options: BrokerOptions,
         folder: Path,
         *,
         client_id: str,
@@ -97,7 +96,7 @@ class Receiver:
                 return
 
     def _receive(self) -> None:
-        link = Link(
+        connection = PahoConnection(
             self._options,
             client_id=self._client_id,
             clean=self._clean,
@@ -107,36 +106,36 @@ class Receiver:
         )
         # a message that was not flushed before the connection broke was not acknowledged: it comes again
         self._pending, self._barriers = [], []
-        link.on_message = self._arrived
+        connection.on_message = self._arrived
         try:
-            if not link.session_present:
+            if not connection.session_present:
                 self._unproven = {}
                 # only the first time: subscribing again would have the broker send its retained messages again
-                link.subscribe(self._filter, self._qos, retain_handling=1, as_published=True)
+                connection.subscribe(self._filter, self._qos, retain_handling=1, as_published=True)
             self._ready.set()
             while not self._stopping.is_set():
                 full = self.spool.end - self._released >= self._limit
                 if full and not self._pending:
                     # keep the connection alive, take nothing more than the window that is already on its way
-                    link.turn(0.1)
+                    connection.poll(0.1)
                     continue
-                link.turn(FLUSH_SECONDS)
-                self._prove(link)
+                connection.poll(FLUSH_SECONDS)
+                self._prove(connection)
                 due = self._pending and (
                     len(self._pending) >= FLUSH_MESSAGES or time.monotonic() - self._pending_since >= FLUSH_SECONDS
                 )
                 if due and not full:
-                    self._flush(link)
-            self._flush(link)
+                    self._flush(connection)
+            self._flush(connection)
         finally:
-            link.close()
+            connection.close()
 
     def _arrived(self, message: paho.MQTTMessage) -> None:
         if not self._pending:
             self._pending_since = time.monotonic()
         self._pending.append(message)
 
-    def _flush(self, link: Link) -> None:
+    def _flush(self, connection: PahoConnection) -> None:
         """Into the spool, then acknowledge, then ask for proof that the acknowledgements were read."""
         messages, self._pending = self._pending, []
         if not messages:
@@ -145,28 +144,28 @@ class Receiver:
         ledger = dict(self._unproven)
         for message in messages:
             if message.qos == 0:
-                rows.append(row_of(message, link.version, 0))
+                rows.append(row_of(message, connection.version, 0))
                 continue
             mark = digest(message.topic, bytes(message.payload))
             if message.dup and self._unproven.get(message.mid) == mark:
                 continue  # already in the spool; only its acknowledgement was lost
             ledger[message.mid] = mark
-            rows.append(row_of(message, link.version, 0))
+            rows.append(row_of(message, connection.version, 0))
         if rows:
             self.spool.append(rows, ledger)
         self._unproven = ledger
         for message in messages:
             if message.qos > 0:
-                link.client.ack(message.mid, message.qos)
-        _, mid = link.client.unsubscribe(BARRIER)
+                connection.client.ack(message.mid, message.qos)
+        _, mid = connection.client.unsubscribe(BARRIER)
         if mid is not None:
             proven = {m.mid: ledger[m.mid] for m in messages if m.qos > 0 and m.mid in ledger}
             self._barriers.append((mid, proven))
 
-    def _prove(self, link: Link) -> None:
-        while self._barriers and self._barriers[0][0] in link.unsubscribed:
+    def _prove(self, connection: PahoConnection) -> None:
+        while self._barriers and self._barriers[0][0] in connection.unsubscribed:
             mid, proven = self._barriers.pop(0)
-            link.unsubscribed.discard(mid)
+            connection.unsubscribed.discard(mid)
             for packet_id, mark in proven.items():
                 # the identifier may be in use again by now, for another message
                 if self._unproven.get(packet_id) == mark and not self._used_since(packet_id):

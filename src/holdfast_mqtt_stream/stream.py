@@ -13,14 +13,14 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from holdfast.errors import UsageError
-from holdfast.spark.mqtt.link import LINK_OPTIONS, LinkOptions
+from holdfast.spark.mqtt.connection import BROKER_OPTIONS, BrokerOptions
 from holdfast.spark.options import Options
 from holdfast.spark.topics import TopicFilter
 from holdfast_mqtt_stream.receiver import Receiver
 from holdfast_mqtt_stream.spool import list_files, read_rows
 
 STREAM_OPTIONS = (
-    *LINK_OPTIONS,
+    *BROKER_OPTIONS,
     "spool",
     "localStorage",
     "readers",
@@ -48,7 +48,7 @@ class Spooled(InputPartition):
 class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, columns: list[str]) -> None:
         self.columns = columns
-        self.link = LinkOptions(options)
+        self.broker = BrokerOptions(options)
         self.topic_filter = TopicFilter(options.required("topic", "filter", "subscribe")).text
         # at most QoS 1: the client acknowledges QoS 2 before the message is ours; the ledger removes doubles instead
         self.qos = min(options.number("QoS", default=1, most=2) or 0, 1)
@@ -79,7 +79,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number in range(self.readers):
                 self._receivers.append(
                     Receiver(
-                        self.link,
+                        self.broker,
                         self.spool / str(number),
                         client_id=f"{self.client_id}-{number}" if several else self.client_id,
                         topic_filter=f"$share/{self.share}/{self.topic_filter}" if self.share else self.topic_filter,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast.spark.jobs.audit import Audit
     from holdfast.spark.jobs.restore import Restore
     from holdfast.spark.jobs.run import Step
-    from holdfast.spark.mqtt.link import LinkOptions
+    from holdfast.spark.mqtt.connection import BrokerOptions
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -180,8 +180,7 @@ def retained(
 
         holdfast pipeline retained --at 1200345 --out set.jsonl
     """
-    from holdfast.spark.damage import check_whole
-    from holdfast.spark.jobs.moving import with_fresh_look
+    from holdfast.spark.failure import check_whole, retry_on_vacuumed_files
     from holdfast.spark.jobs.output import write_jsonl, write_parquet
     from holdfast.spark.jobs.past import retained_at
 
@@ -202,18 +201,18 @@ def retained(
             first = [row.asDict(recursive=True) for row in rows.limit(limit + 1).collect()]
             return first, len(first) if len(first) <= limit else rows.count()
 
-        found, total = with_fresh_look(table, work)
+        found, total = retry_on_vacuumed_files(table, work)
     if out is not None:
         print(f"{total:,} retained messages written to {out}")
         return
     print_retained(found[:limit], total, as_json)
 
 
-def _link(url: str, user: str | None, password: str | None) -> "LinkOptions":
-    from holdfast.spark.mqtt.link import LINK_OPTIONS, LinkOptions
+def _link(url: str, user: str | None, password: str | None) -> "BrokerOptions":
+    from holdfast.spark.mqtt.connection import BROKER_OPTIONS, BrokerOptions
     from holdfast.spark.options import Options
 
-    return LinkOptions(Options(_link_options(url, user, password), LINK_OPTIONS, "mqtt"))
+    return BrokerOptions(Options(_link_options(url, user, password), BROKER_OPTIONS, "mqtt"))
 
 
 def _link_options(url: str, user: str | None, password: str | None) -> dict[str, str]:
@@ -253,8 +252,8 @@ def audit(
         holdfast pipeline audit --filter 'site/#' --live tcp://broker:1883 --user audit
     """
     from holdfast.spark.delta import Table
+    from holdfast.spark.failure import retry_on_vacuumed_files
     from holdfast.spark.jobs.audit import audit_live, audit_table
-    from holdfast.spark.jobs.moving import with_fresh_look
     from holdfast.spark.tables import RETAINED_SHAPE
 
     where = find_locations(history, tables, data, config)
@@ -275,7 +274,7 @@ def audit(
             first = [row.asDict() for row in result.differences.orderBy("topic").limit(limit).collect()]
             return result, first, len(first) if len(first) < limit else result.differences.count()
 
-        result, rows, count = with_fresh_look(table, work)
+        result, rows, count = retry_on_vacuumed_files(table, work)
     other = f"the broker at {live}" if live else "the table `retained`"
     if as_json:
         report = {"version": result.version, "topics": result.topics, "differences": count, "older": result.older}
@@ -320,8 +319,7 @@ def restore(
 
         holdfast pipeline restore --at 1200345 --filter 'site/3/#' --to tcp://127.0.0.1:1883
     """
-    from holdfast.spark.damage import check_whole
-    from holdfast.spark.jobs.moving import with_fresh_look
+    from holdfast.spark.failure import check_whole, retry_on_vacuumed_files
     from holdfast.spark.jobs.past import retained_at
     from holdfast.spark.jobs.restore import plan_restore, put_back
 
@@ -338,7 +336,7 @@ def restore(
                 check_whole(table)
             return plan_restore(past.rows, present.rows, datetime.now(UTC), clear_others=clear_others)
 
-        plan = with_fresh_look(table, work)
+        plan = retry_on_vacuumed_files(table, work)
         if dry_run:
             sample = [row.asDict() for row in plan.rows.orderBy("topic").limit(limit).collect()]
         elif plan.sets or plan.clears:
@@ -425,10 +423,9 @@ def stats(
 
         holdfast pipeline stats --max-retained-messages 100000 --max-payload-size 4096 --expiry-interval 86400
     """
+    from holdfast.spark.failure import retry_on_vacuumed_files
     from holdfast.spark.fold import matching
-    from holdfast.spark.jobs.moving import with_fresh_look
-    from holdfast.spark.jobs.numbers import summarise
-    from holdfast.spark.jobs.whatif import Limits, what_if
+    from holdfast.spark.jobs.stats import Limits, summarise, what_if
     from holdfast.spark.keeper import history_frame
 
     where = find_locations(history, None, data, config)
@@ -447,7 +444,7 @@ def stats(
             return found
 
         with spark_work(spark, "statistics", table.rows):
-            found = with_fresh_look(table, work)
+            found = retry_on_vacuumed_files(table, work)
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
         return

@@ -78,7 +78,7 @@ def open_history(where: Locations, *, whole: bool = True) -> "HistoryTable":
 
     `whole`: all of it will be read, so all of it is checked.
     """
-    from holdfast.spark.damage import check_whole
+    from holdfast.spark.failure import check_whole
     from holdfast.spark.ranges import History as HistoryTable
 
     table = HistoryTable(where.history)

@@ -1,16 +1,18 @@
-"""One connection to a broker, made from options: plain values until `Link` opens it, because they go to executors.
+"""One connection to a broker on paho, made from options, and its messages as rows of the history's columns.
 
-paho does the protocol. Its loop is turned by whoever owns the link, in that thread: callbacks then run where the data
-is used, and a task that ends leaves no thread behind.
+Options are plain values until `PahoConnection` opens them, because they go to executors. Its owner polls paho's loop,
+in the owner's thread: callbacks then run where the data is used, and a task that ends leaves no thread behind.
 """
 
 import ssl
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import paho.mqtt.client as paho
+import pyarrow as pa
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -18,10 +20,11 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from holdfast.errors import ProtocolError, UsageError
+from holdfast.history.schema import OUTCOME_CLEARED, OUTCOME_LIVE, OUTCOME_SET, arrow_schema
 from holdfast.spark.options import Options
 
 # Bahir's names first; `host`, `port`, `filter` and `user` are what people type, `subscribe` and `kafka.*` are Kafka's.
-LINK_OPTIONS = (
+BROKER_OPTIONS = (
     "brokerUrl",
     "kafka.bootstrap.servers",
     "path",
@@ -55,6 +58,7 @@ SCHEMES = {
 }
 VERSIONS = {"3.1.1": paho.MQTTv311, "4": paho.MQTTv311, "5": paho.MQTTv5, "5.0": paho.MQTTv5}
 REFUSED_VERSION = (0x84, 0x01)
+META = ("hf-offset", "hf-stored-at", "hf-publisher")
 
 
 class Address(NamedTuple):
@@ -68,7 +72,7 @@ class Address(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-class LinkOptions:
+class BrokerOptions:
     """Where and as whom to connect. Picklable."""
 
     def __init__(self, options: Options) -> None:
@@ -111,12 +115,12 @@ class LinkOptions:
         return Address(parts.hostname, given or port, tls, transport, parts.path or "/mqtt")
 
 
-class Link:
-    """An open connection. `turn` moves it; every failure of the broker's side is a ProtocolError with its reason."""
+class PahoConnection:
+    """An open connection. `poll` moves it; every failure of the broker's side is a ProtocolError with its reason."""
 
     def __init__(
         self,
-        options: LinkOptions,
+        options: BrokerOptions,
         *,
         client_id: str = "",
         clean: bool = True,
@@ -244,7 +248,7 @@ class Link:
         if self.on_published is not None:
             self.on_published(mid, reason)
 
-    def turn(self, timeout: float = 0.1) -> None:
+    def poll(self, timeout: float = 0.1) -> None:
         """Send and receive once. Raises when the connection is gone."""
         code = self.client.loop(timeout)
         if code != paho.MQTT_ERR_SUCCESS or self.lost is not None:
@@ -290,3 +294,50 @@ class Link:
         for _ in range(5):
             if self.client.loop(0.05) != paho.MQTT_ERR_SUCCESS:
                 break
+
+
+def row_of(message: paho.MQTTMessage, version: int, offset: int | None = None) -> dict[str, Any]:
+    """Returns a received message as a row.
+
+    What the broker did not say is null; the time is the arrival's unless it said better.
+    """
+    properties = message.properties
+    pairs = list(getattr(properties, "UserProperty", [])) if properties is not None else []
+    meta = {key: value for key, value in pairs if key in META}
+    now = datetime.fromtimestamp(time.time_ns() // 1000 / 1_000_000, UTC)
+    expiry = getattr(properties, "MessageExpiryInterval", None)
+    payload = bytes(message.payload)
+    return {
+        "offset": offset if offset is not None else _number(meta.get("hf-offset")),
+        "timestamp": _time(meta.get("hf-stored-at")) or now,
+        "topic": message.topic,
+        "payload": payload,
+        "qos": message.qos,
+        "retain": bool(message.retain),
+        "client_id": meta.get("hf-publisher"),
+        "username": None,
+        "protocol": "5.0" if version == paho.MQTTv5 else "3.1.1",
+        "expires_at": None if expiry is None else now + timedelta(seconds=expiry),
+        "content_type": getattr(properties, "ContentType", None),
+        "response_topic": getattr(properties, "ResponseTopic", None),
+        "correlation_data": getattr(properties, "CorrelationData", None),
+        "payload_format": getattr(properties, "PayloadFormatIndicator", None),
+        "user_properties": [{"key": key, "value": value} for key, value in pairs if key not in META],
+        "outcome": OUTCOME_LIVE if not message.retain else OUTCOME_SET if payload else OUTCOME_CLEARED,
+    }
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+
+
+def batch_of(rows: list[dict[str, Any]], columns: list[str]) -> pa.RecordBatch:
+    schema = pa.schema([arrow_schema().field(name) for name in columns])
+    return pa.RecordBatch.from_pylist(rows, schema=schema)
