@@ -56,11 +56,11 @@ BACKLOG = 4096
 SHUTDOWN_GRACE_S = 2.0
 SHUTDOWN_S = 4.5
 # The core makes no reference cycles. What others make is collected in small, frequent portions; a full collection
-# would look at every retained message there is and stop the loop for it. Where very much is new, that is retained
-# messages: they are put out of the collector's sight unseen.
+# would look at every retained message there is and stop the loop for it. When very many objects are new, they are
+# retained messages, and are frozen without a look: the collector leaves them out from then on.
 COLLECT_EVERY_S = 5.0
 COLLECT_AT_MOST = 100_000
-# So many retained messages gone are worth asking the system to take their memory back.
+# This many retained messages gone are worth asking the system to take their memory back.
 TRIM_AFTER = 100_000
 CONNECTION_WEIGHT = 50  # what a connection leaves behind, in retained messages
 

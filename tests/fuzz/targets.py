@@ -32,7 +32,7 @@ from holdfast.config.settings import Settings
 from holdfast.errors import ConfigError, HoldfastError, ProtocolError, StoreError
 from holdfast.from_settings import toml_rules
 from holdfast.identity.passwords import is_known
-from holdfast.identity.scram import Exchange, Lookup, derive, parse_verifier
+from holdfast.identity.scram import Lookup, ScramExchange, derive, parse_verifier
 from holdfast.journal.reader import Reader
 from holdfast.journal.record import RECORD_MIN, frame_all
 from holdfast.journal.segment import SegmentName, checksum, encode_head
@@ -325,7 +325,7 @@ LOOKUP = Lookup({"user": derive(b"pencil", b"salt", 1)}, b"seed")
 def scram_exchange(data: bytes) -> None:
     """Nobody gets in without the password, whatever they say."""
     first, _, final = data.partition(b"\n")
-    exchange = Exchange(LOOKUP, "nonce")
+    exchange = ScramExchange(LOOKUP, "nonce")
     try:
         exchange.first(first)
         exchange.final(final.replace(b"NONCE", exchange.nonce.encode()))

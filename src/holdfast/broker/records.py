@@ -191,10 +191,6 @@ def publish_topic(record: bytes) -> bytes:
     return record[PUBLISH_SIZE : PUBLISH_SIZE + size]
 
 
-def publish_flags(record: bytes) -> int:
-    return record[26]
-
-
 def publish_outcome(record: bytes) -> int:
     return record[27]
 

@@ -50,10 +50,6 @@ class Route:
         # Every receiver takes a QoS 0 frame as it is: no identifiers, no No Local, no shared groups.
         self.plain = not self.reserved
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.receivers and not self.groups
-
 
 def build_receivers(found: Matches) -> list[Receiver]:
     subscriptions = found.subscriptions

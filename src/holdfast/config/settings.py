@@ -60,7 +60,7 @@ def _topic_template(value: str) -> str:
     return value
 
 
-def _place(value: str) -> str:
+def _host_and_port(value: str) -> str:
     host, colon, port = value.rpartition(":")
     if value and not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise ValueError(f"expected host:port, or nothing, got {value!r}")
@@ -427,7 +427,7 @@ class Sn(Section):
     gateway_id: Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=255)] = Field(
         default=1, description="What this gateway calls itself in GWINFO and ADVERTISE."
     )
-    advertise: Annotated[str, AfterValidator(_place)] = Field(
+    advertise: Annotated[str, AfterValidator(_host_and_port)] = Field(
         default="",
         description="Where ADVERTISE is sent, as host:port, such as the network's broadcast address; empty is nowhere.",
     )

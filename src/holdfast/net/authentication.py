@@ -66,7 +66,7 @@ class LoginAuthenticator(Authenticator):
         self.pool = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="holdfast-password")
         self.callers = ThreadPoolExecutor(methods.callbacks_at_once, thread_name_prefix="holdfast-callback")
         self.tasks: set[asyncio.Task[None]] = set()
-        self.exchanges: dict[int, scram.Exchange] = {}
+        self.exchanges: dict[int, scram.ScramExchange] = {}
         self.seed = secrets.token_bytes(32)  # the made-up answers stay the same over a reload
         # When, the ticket of the login, and who; weakly, so that nothing here keeps a closed connection.
         self.expiring: list[tuple[int, int, weakref.ref[StreamPeer | SnPeer]]] = []
@@ -162,12 +162,12 @@ class LoginAuthenticator(Authenticator):
             if first and not data:
                 challenge = b""  # the client lets the server begin, which has nothing to say yet
                 assert self.lookup is not None
-                self.exchanges[ticket] = scram.Exchange(self.lookup)
+                self.exchanges[ticket] = scram.ScramExchange(self.lookup)
             else:
                 exchange = self.exchanges.pop(ticket, None)
                 if exchange is None:
                     assert self.lookup is not None
-                    exchange = scram.Exchange(self.lookup)
+                    exchange = scram.ScramExchange(self.lookup)
                 if exchange.verifier is not None:
                     proof = exchange.final(data)
                     self.answer(ticket, Verdict(SUCCESS, exchange.username, data=proof), peer)

@@ -12,7 +12,6 @@ from holdfast.broker.session_records import encode_will_cleared
 from holdfast.errors import StoreError
 from holdfast.history.writer import HistoryWriter
 from holdfast.journal.disk import Disk
-from holdfast.journal.reader import read_from
 from holdfast.journal.record import frame_together
 from holdfast.journal.segment import checksum, segment_names
 from holdfast.journal.writer import Options
@@ -20,7 +19,7 @@ from holdfast.state.environment import TABLES, Environment
 from holdfast.storage import doctor
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.recovery import Recovered, recover
-from log_records import retained
+from log_records import read_from, retained
 
 OPTIONS = Options(segment_bytes=3000, allocate_bytes=4096, background_sync_s=0.0)
 
