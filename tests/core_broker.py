@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from holdfast.config import Settings as Configuration
-from holdfast.core_settings import broker_settings
+from holdfast.from_settings import broker_settings
 from model.disk_world import DiskOnlyWorld
 from model.fold import Limits
 from model.steps import Plan
@@ -44,7 +44,7 @@ def world_of(configuration: Configuration) -> World:
 
 
 def set_access(world: World, configuration: Configuration) -> None:
-    from holdfast.entry import access_rules  # with it comes every way to log in, which few tests need
+    from holdfast.from_settings import access_rules  # with it comes every way to log in, which few tests need
 
     world.set_access(access_rules(configuration))
 

@@ -20,28 +20,28 @@ from holdfast.broker.core import Broker
 from holdfast.broker.system import SystemTopics
 from holdfast.config import ConfigError, Listener, Loaded, Settings
 from holdfast.config.listener import Endpoint
-from holdfast.core_settings import (
+from holdfast.errors import UsageError
+from holdfast.from_settings import (
+    access_rules,
     broker_settings,
     fill_banned,
+    fill_bans,
     fill_retainer,
+    login_methods,
     needs_restart,
+    password_file,
     retainer_policies,
     sensor_settings,
 )
-from holdfast.entry import access_rules, fill_bans, login_methods, password_file
-from holdfast.errors import UsageError
 from holdfast.identity.passwords import PasswordFile
+from holdfast.net.admission import Bans, ConnectionLimits, ListenerPolicy
 from holdfast.net.authentication import LoginAuthenticator
-from holdfast.net.bans import Bans
-from holdfast.net.crowd import Crowd
 from holdfast.net.driver import Driver
-from holdfast.net.gate import Gate
-from holdfast.net.origins import Origins
 from holdfast.net.peer import StreamPeer
-from holdfast.net.proxied import ProxiedStart
+from holdfast.net.proxy_protocol import ProxyHeaderReader
 from holdfast.net.tls import Certificates
 from holdfast.net.udp import UdpEndpoint, open_socket
-from holdfast.net.websocket import WebSocketPeer
+from holdfast.net.websocket import Origins, WebSocketPeer
 from holdfast.storage.disk import DiskStorage
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ BACKLOG = 4096
 SHUTDOWN_GRACE_S = 2.0
 SHUTDOWN_S = 4.5
 # The core makes no reference cycles. What others make is collected in small, frequent portions; a full collection
-# would look at every retained message there is and stop the loop for it. Where very much is new, that is retained
-# messages: they are put out of the collector's sight unseen.
+# would look at every retained message there is and stop the loop for it. When very many objects are new, they are
+# retained messages, and are frozen without a look: the collector leaves them out from then on.
 COLLECT_EVERY_S = 5.0
 COLLECT_AT_MOST = 100_000
-# So many retained messages gone are worth asking the system to take their memory back.
+# This many retained messages gone are worth asking the system to take their memory back.
 TRIM_AFTER = 100_000
 CONNECTION_WEIGHT = 50  # what a connection leaves behind, in retained messages
 
@@ -97,10 +97,11 @@ class Server:
         self.authenticator = LoginAuthenticator(self.driver, login_methods(settings))
         self.bans = Bans()
         fill_bans(self.bans, settings)
-        self.crowd = Crowd(settings.limits.max_connections_per_address, settings.limits.connect_rate_per_address)
+        limits = settings.limits
+        self.limits = ConnectionLimits(limits.max_connections_per_address, limits.connect_rate_per_address)
         self.certificates: list[Certificates] = []
         self.servers: list[asyncio.Server] = []
-        self.gates: list[Gate] = []
+        self.policies: list[ListenerPolicy] = []
         self.sensors: list[UdpEndpoint] = []
         self.system = SystemTopics(__version__, self.driver.now_ms())
         self.timers: list[asyncio.TimerHandle] = []
@@ -150,11 +151,11 @@ class Server:
         if listener.scheme in ("http", "https"):
             self.listen_http(listener)
             return
-        gate = self.make_gate(listener)
+        policy = self.make_policy(listener)
         context = self.tls_context(listener)
         try:
             server = await self.loop.create_server(
-                self.peer_factory(listener, gate),
+                self.peer_factory(listener, policy),
                 listener.host,
                 listener.port,
                 ssl=context,
@@ -165,7 +166,7 @@ class Server:
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
         self.servers.append(server)
-        self.gates.append(gate)
+        self.policies.append(policy)
         for sock in server.sockets:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             say_listening(listener.scheme, *sock.getsockname()[:2])
@@ -223,28 +224,28 @@ class Server:
         doorkeeper = Doorkeeper(self.broker, keys, users, settings.api.admins, self.bans)
         return HttpService(desk, doorkeeper, settings.api.cors)
 
-    def make_gate(self, listener: Listener) -> Gate:
+    def make_policy(self, listener: Listener) -> ListenerPolicy:
         settings = self.loaded.settings
-        return Gate(
+        return ListenerPolicy(
             listener.max_connections,
             settings.limits.message_rate,
             listener.allow_anonymous,
             self.bans,
-            self.crowd,
+            self.limits,
             listener.proxy,
             settings.tls.identity,
         )
 
-    def peer_factory(self, listener: Listener, gate: Gate) -> Callable[[], Any]:
+    def peer_factory(self, listener: Listener, policy: ListenerPolicy) -> Callable[[], Any]:
         """What is made for each connection."""
         driver = self.driver
         settings = self.loaded.settings
-        make: Callable[[], StreamPeer] = lambda: StreamPeer(driver, gate)  # noqa: E731
+        make: Callable[[], StreamPeer] = lambda: StreamPeer(driver, policy)  # noqa: E731
         if listener.is_websocket:
             origins = Origins(settings.websocket.origins, listener.is_loopback)
-            make = lambda: WebSocketPeer(driver, gate, listener.path, origins)  # noqa: E731
+            make = lambda: WebSocketPeer(driver, policy, listener.path, origins)  # noqa: E731
         if listener.proxy:
-            return lambda: ProxiedStart(driver, gate, make(), float(settings.limits.connect_timeout))
+            return lambda: ProxyHeaderReader(driver, policy, make(), float(settings.limits.connect_timeout))
         return make
 
     def listen_for_sensors(self, listener: Listener) -> None:
@@ -254,8 +255,8 @@ class Server:
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
         settings = self.loaded.settings
-        gate = self.make_gate(listener)
-        endpoint = UdpEndpoint(self.driver, gate, sensor_settings(settings, listener), sock)
+        policy = self.make_policy(listener)
+        endpoint = UdpEndpoint(self.driver, policy, sensor_settings(settings, listener), sock)
         self.sensors.append(endpoint)
         endpoint.start()
         say_listening(listener.scheme, *sock.getsockname()[:2])
@@ -326,13 +327,13 @@ class Server:
         log.info("stopping", extra={"clients": self.broker.counters.connected_now})
         self.driver.stop()
         deadline = begun_s + SHUTDOWN_GRACE_S
-        while any(gate.peers for gate in self.gates) and self.loop.time() < deadline:
-            for gate in self.gates:
-                for peer in list(gate.peers):
+        while any(policy.peers for policy in self.policies) and self.loop.time() < deadline:
+            for policy in self.policies:
+                for peer in list(policy.peers):
                     peer.close("the server is shutting down")
             await asyncio.sleep(0.02)
-        for gate in self.gates:
-            for peer in list(gate.peers):
+        for policy in self.policies:
+            for peer in list(policy.peers):
                 peer.abort()
         self.authenticator.stop()
         if self.storage is not None:

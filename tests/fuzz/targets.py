@@ -29,14 +29,14 @@ from holdfast.broker.sn.settings import SnSettings
 from holdfast.config.listener import parse_listener
 from holdfast.config.load import Merge, describe, flatten, nested
 from holdfast.config.settings import Settings
-from holdfast.entry import toml_rules
 from holdfast.errors import ConfigError, HoldfastError, ProtocolError, StoreError
+from holdfast.from_settings import toml_rules
 from holdfast.identity.passwords import is_known
-from holdfast.identity.scram import Exchange, Lookup, derive, parse_verifier
+from holdfast.identity.scram import Lookup, ScramExchange, derive, parse_verifier
 from holdfast.journal.reader import Reader
 from holdfast.journal.record import RECORD_MIN, frame_all
 from holdfast.journal.segment import SegmentName, checksum, encode_head
-from holdfast.net.proxy import parse_header
+from holdfast.net.proxy_protocol import parse_header
 from holdfast.protocol.mqtt.decode import decode
 from holdfast.protocol.mqtt.encode import encode
 from holdfast.protocol.mqtt.frame import FrameBuffer
@@ -306,7 +306,7 @@ LOOKUP = Lookup({"user": derive(b"pencil", b"salt", 1)}, b"seed")
 def scram_exchange(data: bytes) -> None:
     """Nobody gets in without the password, whatever they say."""
     first, _, final = data.partition(b"\n")
-    exchange = Exchange(LOOKUP, "nonce")
+    exchange = ScramExchange(LOOKUP, "nonce")
     try:
         exchange.first(first)
         exchange.final(final.replace(b"NONCE", exchange.nonce.encode()))

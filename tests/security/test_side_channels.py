@@ -105,8 +105,8 @@ def test_no_password_comes_out_in_diagnostics_or_files(guarded: Callable[..., Gu
 
 def test_a_hash_that_is_a_password_by_mistake_is_not_shown(tmp_path: Path) -> None:
     from holdfast.config import load
-    from holdfast.entry import login_methods
     from holdfast.errors import ConfigError
+    from holdfast.from_settings import login_methods
 
     (tmp_path / "users").write_text(f"alice:{SECRET}\n")
     loaded = load(assignments=[f"auth.password_file={tmp_path / 'users'}"], environ={})

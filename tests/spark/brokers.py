@@ -15,12 +15,12 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.properties import Properties
 
 from broker_process import BrokerProcess, free_port, start_holdfast
-from holdfast.spark.mqtt.link import LINK_OPTIONS, LinkOptions
+from holdfast.spark.mqtt.connection import BROKER_OPTIONS, BrokerOptions
 from holdfast.spark.options import Options
 
 
-def link_options(port: int, **more: str) -> LinkOptions:
-    return LinkOptions(Options({"host": "127.0.0.1", "port": str(port), **more}, LINK_OPTIONS, "mqtt"))
+def link_options(port: int, **more: str) -> BrokerOptions:
+    return BrokerOptions(Options({"host": "127.0.0.1", "port": str(port), **more}, BROKER_OPTIONS, "mqtt"))
 
 
 class Mosquitto:

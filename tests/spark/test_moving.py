@@ -16,7 +16,7 @@ from holdfast.cli import pipeline
 from holdfast.cli.main import build_app
 from holdfast.cli.pipeline_setup import spark_in_one_sentence
 from holdfast.errors import StoreError, UsageError
-from holdfast.spark.jobs.moving import ATTEMPTS, with_fresh_look
+from holdfast.spark.failure import ATTEMPTS, retry_on_vacuumed_files
 from holdfast.spark.keeper import Keeper, history_frame
 from holdfast.spark.ranges import History
 from spark.publishes import oracle, publishes, write_history
@@ -121,7 +121,7 @@ def test_files_that_go_while_spark_reads_them_are_looked_for_again(spark: SparkS
             moved.append(history)
         return rows.count()
 
-    assert with_fresh_look(table, work) == len(ROWS)
+    assert retry_on_vacuumed_files(table, work) == len(ROWS)
 
 
 @pytest.mark.parametrize("how", ["arrow", "planning", "reading"])
@@ -146,6 +146,6 @@ def test_a_file_that_is_gone_for_good_is_named(spark: SparkSession, history: Pat
             rows.count()
 
     with pytest.raises((StoreError, UsageError)) as caught, spark_in_one_sentence(False):
-        with_fresh_look(table, work)
+        retry_on_vacuumed_files(table, work)
     assert f"history file {path} is missing, although its table names it" in str(caught.value)
     assert len(tried) == ATTEMPTS

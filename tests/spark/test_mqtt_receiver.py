@@ -15,9 +15,9 @@ import paho.mqtt.client as paho
 import pytest
 
 from holdfast.errors import ProtocolError, UsageError
-from holdfast.spark.mqtt.receiver import Receiver
 from holdfast.spark.mqtt.retained import read_snapshot
-from holdfast.spark.mqtt.spool import Spool, list_files, read_rows
+from holdfast_mqtt_stream.receiver import Receiver
+from holdfast_mqtt_stream.spool import Spool, list_files, read_rows
 from spark.brokers import Holdfast, Mosquitto, link_options, publisher, wait_for
 from wire import PingResp, WireClient, pingreq, publish
 

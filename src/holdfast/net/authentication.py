@@ -66,7 +66,7 @@ class LoginAuthenticator(Authenticator):
         self.pool = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="holdfast-password")
         self.callers = ThreadPoolExecutor(methods.callbacks_at_once, thread_name_prefix="holdfast-callback")
         self.tasks: set[asyncio.Task[None]] = set()
-        self.exchanges: dict[int, scram.Exchange] = {}
+        self.exchanges: dict[int, scram.ScramExchange] = {}
         self.seed = secrets.token_bytes(32)  # the made-up answers stay the same over a reload
         # When, the ticket of the login, and who; weakly, so that nothing here keeps a closed connection.
         self.expiring: list[tuple[int, int, weakref.ref[StreamPeer | SnPeer]]] = []
@@ -89,9 +89,9 @@ class LoginAuthenticator(Authenticator):
     def begin(self, ticket: int, client_id: str, username: str | None, password: bytes | None, peer: Peer) -> None:
         assert isinstance(peer, StreamPeer | SnPeer)
         methods = self.methods
-        if username is None and password is None and peer.gate.allow_anonymous:
+        if username is None and password is None and peer.policy.allow_anonymous:
             self.answer_soon(ticket, Verdict(SUCCESS), peer)
-        elif methods.is_empty and peer.gate.allow_anonymous:
+        elif methods.is_empty and peer.policy.allow_anonymous:
             # Nobody keeps users here: a name is taken as a label, like mosquitto does.
             self.answer_soon(ticket, Verdict(SUCCESS, username or ""), peer)
         elif methods.is_empty or (username is None and not self.is_token(password)):
@@ -162,12 +162,12 @@ class LoginAuthenticator(Authenticator):
             if first and not data:
                 challenge = b""  # the client lets the server begin, which has nothing to say yet
                 assert self.lookup is not None
-                self.exchanges[ticket] = scram.Exchange(self.lookup)
+                self.exchanges[ticket] = scram.ScramExchange(self.lookup)
             else:
                 exchange = self.exchanges.pop(ticket, None)
                 if exchange is None:
                     assert self.lookup is not None
-                    exchange = scram.Exchange(self.lookup)
+                    exchange = scram.ScramExchange(self.lookup)
                 if exchange.verifier is not None:
                     proof = exchange.final(data)
                     self.answer(ticket, Verdict(SUCCESS, exchange.username, data=proof), peer)
@@ -196,7 +196,7 @@ class LoginAuthenticator(Authenticator):
 
     def note_failure(self, peer: StreamPeer | SnPeer) -> None:
         # The sender of a datagram is whoever its writer says: a ban for that would be a weapon.
-        if isinstance(peer, StreamPeer) and peer.gate.bans.on_failure(peer.host, self.driver.loop.time()):
+        if isinstance(peer, StreamPeer) and peer.policy.bans.on_failure(peer.host, self.driver.loop.time()):
             log.warning("address banned after repeated failures to log in", extra={"address": peer.host})
 
     def end_expired(self) -> None:

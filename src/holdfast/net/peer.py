@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from holdfast.broker.ports import Peer
 from holdfast.broker.session import Connection
+from holdfast.net.admission import ListenerPolicy
 from holdfast.net.driver import Driver
-from holdfast.net.gate import Gate
 from holdfast.protocol.mqtt.connection import CLOSED
 
 log = logging.getLogger("holdfast.net")
@@ -30,13 +30,13 @@ GONE.state = CLOSED
 class StreamPeer(Peer, asyncio.Protocol):
     """`transport` is None once the connection is gone."""
 
-    def __init__(self, driver: Driver, gate: Gate) -> None:
+    def __init__(self, driver: Driver, policy: ListenerPolicy) -> None:
         self.driver = driver
-        self.gate = gate
+        self.policy = policy
         self.transport: asyncio.Transport | None = None
         self.address = ""
         self.host = ""
-        self.counted = False  # by the gate, as one of its address
+        self.counted = False  # by the connection limits, as one of its address
         self.close_reason = ""
         self.closer: asyncio.TimerHandle | None = None
 
@@ -46,9 +46,9 @@ class StreamPeer(Peer, asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=high, low=high // 4)
         if not self.host:  # a proxy has not said whose connection this is
             self.come_from(transport.get_extra_info("peername"))
-        identity = certificate_name(transport.get_extra_info("peercert"), self.gate.identity)
+        identity = certificate_name(transport.get_extra_info("peercert"), self.policy.identity)
         self.connection = self.driver.open(self, identity)
-        objection = self.gate.enter(self)
+        objection = self.policy.admit(self)
         if objection:
             self.close(objection)
 
@@ -64,11 +64,11 @@ class StreamPeer(Peer, asyncio.Protocol):
 
     def feed(self, data: bytes) -> None:
         driver = self.driver
-        if self.gate.message_rate:
+        if self.policy.message_rate:
             counters = driver.broker.counters
             before = counters.packets_received
             driver.receive(self.connection, data)
-            self.gate.meter(self, counters.packets_received - before)
+            self.policy.throttle(self, counters.packets_received - before)
         else:
             driver.receive(self.connection, data)
         if (self.connection.backpressured or driver.log.is_behind()) and self.transport is not None:
@@ -95,7 +95,7 @@ class StreamPeer(Peer, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
-        self.gate.leave(self)
+        self.policy.release(self)
         if self.closer is not None:
             self.closer.cancel()
             self.closer = None

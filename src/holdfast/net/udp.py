@@ -13,8 +13,8 @@ from holdfast.broker.session import Connection
 from holdfast.broker.sn.gateway import Gateway
 from holdfast.broker.sn.ports import DatagramPeer, Datagrams
 from holdfast.broker.sn.settings import SnSettings
+from holdfast.net.admission import ListenerPolicy
 from holdfast.net.driver import Driver
-from holdfast.net.gate import Gate
 from holdfast.net.peer import GONE, format_address
 from holdfast.protocol.sn.frame import Envelope, datagrams
 
@@ -35,11 +35,11 @@ HOLD_S = 0.002
 class SnPeer(DatagramPeer):
     """One client. `connection` is GONE once it is closed, so that the two do not keep each other in memory."""
 
-    __slots__ = ("backlog", "connection", "endpoint", "envelope", "gate", "place")
+    __slots__ = ("backlog", "connection", "endpoint", "envelope", "place", "policy")
 
     def __init__(self, endpoint: "UdpEndpoint", place: object, envelope: Envelope | None) -> None:
         self.endpoint = endpoint
-        self.gate = endpoint.gate
+        self.policy = endpoint.policy
         self.place = place
         self.envelope = envelope
         self.connection: Connection = GONE
@@ -96,11 +96,11 @@ class SnPeer(DatagramPeer):
 class UdpEndpoint(Datagrams):
     """One UDP socket and the clients behind it."""
 
-    def __init__(self, driver: Driver, gate: Gate, settings: SnSettings, sock: socket.socket) -> None:
+    def __init__(self, driver: Driver, policy: ListenerPolicy, settings: SnSettings, sock: socket.socket) -> None:
         self.driver = driver
-        self.gate = gate
+        self.policy = policy
         self.sock = sock
-        self.gateway = Gateway(driver.broker, settings, self)
+        self.policyway = Gateway(driver.broker, settings, self)
         self.timers: dict[str, asyncio.TimerHandle] = {}
         self.reading = False
         self.not_sent = 0
@@ -123,7 +123,7 @@ class UdpEndpoint(Datagrams):
 
     def on_readable(self) -> None:
         driver = self.driver
-        bans = self.gate.bans
+        bans = self.policy.bans
         arrived: list[tuple[bytes, object, str]] = []
         for _ in range(BATCH):
             try:
@@ -135,7 +135,7 @@ class UdpEndpoint(Datagrams):
             if not bans.is_empty and bans.bans(address[0], driver.loop.time()):
                 continue
             arrived.append((data, address, address[0]))
-        driver.carry_out(self.gateway.receive(arrived, driver.now_ms()))
+        driver.carry_out(self.policyway.receive(arrived, driver.now_ms()))
         if driver.log.is_behind():
             driver.loop.remove_reader(self.sock)
             self.reading = False
@@ -150,7 +150,7 @@ class UdpEndpoint(Datagrams):
     def advertise(self, to: tuple[str, int], interval_s: float) -> None:
         """Tell those who look for a gateway that there is one, now and every `interval_s`."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        for packet in self.gateway.advertisements(int(interval_s)):
+        for packet in self.policyway.advertisements(int(interval_s)):
             self.transmit(packet, to)
         self.timers["advertise"] = self.driver.loop.call_later(interval_s, self.advertise, to, interval_s)
 

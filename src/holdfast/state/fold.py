@@ -33,7 +33,8 @@ from holdfast.broker.session_records import (
     record_snapshot,
 )
 from holdfast.state.environment import APPLIED_KEY, Environment
-from holdfast.state.formats import (
+from holdfast.state.sessions import QueuedValue, SnapshotTable, message_offset_of
+from holdfast.state.tables import (
     CHECKSUM_SIZE,
     KEY_MAX,
     LONG_PREFIX,
@@ -42,14 +43,12 @@ from holdfast.state.formats import (
     PAIR,
     REFERENCES,
     STATISTICS,
+    Table,
     filter_key,
     seal,
     topic_key,
     unseal,
 )
-from holdfast.state.queued import QueuedValue, message_offset_of
-from holdfast.state.snapshots import SnapshotTable
-from holdfast.state.tables import Table
 
 STATISTICS_KEY = b"retained"
 NOTHING = STATISTICS.pack(0, 0, 0)

@@ -11,7 +11,7 @@ from holdfast.broker.effects import Effects
 from holdfast.journal.log import JournalLog
 from holdfast.journal.writer import Event
 from holdfast.storage.folder import DataFolder
-from holdfast.storage.process import FollowerProcess, history_process, state_process
+from holdfast.storage.followers import FollowerProcess, history_process, state_process
 from holdfast.storage.progress import StartProgress
 from holdfast.storage.recovery import Recovered, recover
 from holdfast.storage.restore import restore_retained, restore_sessions, use_disk

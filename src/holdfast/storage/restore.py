@@ -16,9 +16,7 @@ from holdfast.broker.session_records import RELEASING
 from holdfast.broker.snapshot import NOT_SINCE
 from holdfast.broker.timers import SESSION_EXPIRY, WILL, Timer
 from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES
-from holdfast.state.queued import QueuedValue
-from holdfast.state.sessions import StoredSession
-from holdfast.state.snapshots import StoredSnapshot
+from holdfast.state.sessions import QueuedValue, StoredSession, StoredSnapshot
 from holdfast.state.store import StateStore
 from holdfast.storage.disk_index import DiskIndex
 from holdfast.storage.progress import Progress, silent

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.client_options import NEVER, Flags, Target, check_topic, resolve
-from holdfast.client.endpoint import TCP, TLS, UNIX, WS, Trust
+from holdfast.client.endpoint import TCP, TLS, UNIX, WS, TlsOptions
 from holdfast.errors import UsageError
 from holdfast.protocol.mqtt.packets import V5, V31, V311, Will
 from holdfast.protocol.mqtt.properties import Properties
@@ -29,7 +29,7 @@ NOTHING = Flags(
     will_payload=None,
     will_qos=None,
     will_retain=False,
-    trust=Trust(),
+    tls=TlsOptions(),
     os_certs=False,
     debug=False,
 )
@@ -61,7 +61,7 @@ def test_without_flags_it_is_mosquittos_default() -> None:
     [
         ({"host": "h", "port": 5}, TCP, "h:5"),
         ({"port": 8883}, TLS, "localhost:8883"),
-        ({"trust": Trust(cafile="ca.pem")}, TLS, "localhost:8883"),
+        ({"tls": TlsOptions(cafile="ca.pem")}, TLS, "localhost:8883"),
         ({"os_certs": True, "port": 5}, TLS, "localhost:5"),
         ({"url": "mqtt://h:5/t"}, TCP, "h:5"),
         ({"url": "mqtt://h:5/t", "host": "other", "port": 6}, TCP, "other:6"),

@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.client.endpoint import TCP, TLS, UNIX, WS, WSS, Endpoint, Trust, parse_url
+from holdfast.client.endpoint import TCP, TLS, UNIX, WS, WSS, Endpoint, TlsOptions, parse_url
 from holdfast.errors import UsageError
 
 
@@ -54,20 +54,20 @@ def test_endpoint_names_itself_for_people() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trust", "message"),
+    ("tls", "message"),
     [
-        (Trust(cafile="/nowhere/ca.pem"), "no such file"),
-        (Trust(cert="/nowhere/cert.pem"), "no such file"),
-        (Trust(tls_version="tlsv1.0"), r"'tlsv1.0', expected tlsv1.2 or tlsv1.3"),
-        (Trust(ciphers="NOT-A-CIPHER"), "TLS cannot be set up"),
+        (TlsOptions(cafile="/nowhere/ca.pem"), "no such file"),
+        (TlsOptions(cert="/nowhere/cert.pem"), "no such file"),
+        (TlsOptions(tls_version="tlsv1.0"), r"'tlsv1.0', expected tlsv1.2 or tlsv1.3"),
+        (TlsOptions(ciphers="NOT-A-CIPHER"), "TLS cannot be set up"),
     ],
 )
-def test_unusable_trust_says_why(trust: Trust, message: str) -> None:
+def test_unusable_tls_options_say_why(tls: TlsOptions, message: str) -> None:
     with pytest.raises(UsageError, match=f"(?i){message}"):
-        trust.context()
+        tls.context()
 
 
 def test_insecure_checks_the_chain_but_not_the_name() -> None:
-    context = Trust(insecure=True).context()
+    context = TlsOptions(insecure=True).context()
     assert not context.check_hostname
     assert context.verify_mode.name == "CERT_REQUIRED"

@@ -12,11 +12,12 @@ import pytest
 from faulty_disk import FaultyDisk
 from holdfast.errors import StoreError, UsageError
 from holdfast.journal.disk import Disk
-from holdfast.journal.reader import Reader, read_from
+from holdfast.journal.reader import Reader
 from holdfast.journal.record import frame_all, offset_of
 from holdfast.journal.segment import checksum, segment_names
 from holdfast.journal.watermark import Watermark
 from holdfast.journal.writer import RESERVE, Event, Journal, Options
+from log_records import read_from
 
 
 def record(offset: int, size: int = 20) -> bytes:

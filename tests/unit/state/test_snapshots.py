@@ -17,8 +17,7 @@ from holdfast.broker.session_records import (
     encode_snapshot,
     encode_snapshot_ended,
 )
-from holdfast.state.sessions import StoredSession
-from holdfast.state.snapshots import StoredSnapshot
+from holdfast.state.sessions import StoredSession, StoredSnapshot
 from holdfast.state.store import StateStore
 from log_records import NOW_MS, message, retained
 
