@@ -4,6 +4,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 CONFIG := $(wildcard holdfast.toml)
+TSC := scripts/typescript/node_modules/.bin/tsc
 
 .DEFAULT_GOAL := help
 .PHONY: help setup ready dependencies run demo test test-cluster check crash bench bench-spark docs conformance fuzz chaos audit sbom format clean
@@ -18,7 +19,7 @@ help:
 	@echo 'make crash        kill the broker ROUNDS times (1000) under load and check that nothing acknowledged is lost'
 	@echo 'make bench        measure Holdfast beside the brokers that are installed'
 	@echo 'make bench-spark  measure the Spark pipeline: fold, past, incremental run, source, lag'
-	@echo 'make docs         write the generated reference pages again'
+	@echo 'make docs         write the generated reference pages and types again'
 	@echo 'make conformance  run the conformance tests and write docs/reference/conformance.md again'
 	@echo 'make fuzz         search for inputs that do harm: TARGET=mqtt_decoder FUZZ_S=600'
 	@echo 'make chaos        2 000 clients that behave badly for a minute, and a pair that must not notice'
@@ -52,6 +53,8 @@ check: dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	@if [ -x $(TSC) ]; then echo $(TSC) -p src/holdfast/ui && $(TSC) -p src/holdfast/ui; \
+	    else echo 'check: TypeScript is not installed (it needs npm): the types of the dashboard are not checked'; fi
 	$(BIN)/lint-imports
 
 crash: ready
@@ -66,6 +69,7 @@ bench-spark: ready
 docs: dependencies
 	@HOLDFAST_PURE=1 $(BIN)/python -m holdfast.config.reference .
 	@HOLDFAST_PURE=1 $(BIN)/python -m holdfast.cli.reference .
+	@HOLDFAST_PURE=1 $(BIN)/python scripts/api_types.py > src/holdfast/ui/api.d.ts
 
 conformance: ready
 	@$(BIN)/python tests/conformance/report.py
@@ -92,6 +96,6 @@ format: dependencies
 
 clean:
 	rm -rf .venv .make build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf tests/integration/node/node_modules src/*.egg-info
+	rm -rf tests/integration/node/node_modules scripts/typescript/node_modules src/*.egg-info
 	find src -name '*.so' -delete
 	find src tests -name __pycache__ -prune -exec rm -rf {} +

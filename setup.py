@@ -1,6 +1,7 @@
 """Builds the hot set with mypyc; everything else about the package stands in pyproject.toml.
 
-The hot set is the per-packet code. It is compiled as one group, because calls between compilation units are slow.
+The hot set is the per-packet code. It is compiled as one group, because calls between compilation units are slow. The
+load generator's codec calls nothing of it, so it is a group of its own.
 Without a C compiler or Python's headers, or with HOLDFAST_PURE=1, nothing is compiled and the same code runs
 interpreted.
 """
@@ -13,19 +14,22 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-HOT = [
-    "src/holdfast/errors.py",
-    "src/holdfast/protocol",
-    "src/holdfast/broker",
-    "src/holdfast/journal/record.py",
-    "src/holdfast/bench/codec.py",
-]
+GROUPS = {
+    "holdfast": [
+        "src/holdfast/errors.py",
+        "src/holdfast/protocol",
+        "src/holdfast/broker",
+        "src/holdfast/journal/record.py",
+        "src/holdfast/journal/log.py",
+    ],
+    "holdfast_bench": ["src/holdfast_bench/codec.py"],
+}
 
 
-def hot_files() -> list[str]:
+def hot_files(*groups: str) -> list[str]:
+    """Returns the sources that are compiled, of the named groups or of all."""
     files: list[str] = []
-    for name in HOT:
-        path = Path(name)
+    for path in [Path(name) for group in groups or GROUPS for name in GROUPS[group]]:
         if path.is_dir():
             files += [str(p) for p in sorted(path.rglob("*.py")) if p.name != "__init__.py"]
         elif path.exists():
@@ -60,7 +64,11 @@ def extensions() -> list[Any]:
         return []
     from mypyc.build import mypycify
 
-    return list(mypycify(["--config-file=pyproject.toml", *hot_files()], opt_level="3", group_name="holdfast"))
+    return [
+        extension
+        for group in GROUPS
+        for extension in mypycify(["--config-file=pyproject.toml", *hot_files(group)], opt_level="3", group_name=group)
+    ]
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def opened_nodes(broker: Broker, browser: Any) -> bool:
     page.goto(f"http://127.0.0.1:{broker.ports['http']}/#explorer")
     page.click('.row[data-path="fleet"]')
     page.wait_for_selector('.row[data-path="fleet/line009"]')
-    times = [page.evaluate(script, f"fleet/line{n:03}") for n in range(10)]
+    times: list[float] = [page.evaluate(script, f"fleet/line{n:03}") for n in range(10)]
     page.close()
     print(f"opening a node in the browser      {statistics.median(times):7.1f} ms, slowest {max(times):7.1f} ms")
     return statistics.median(times) < OPEN_MS
@@ -144,7 +144,7 @@ def cost(broker: Broker) -> float:
     before = process.cpu_times()
     done = subprocess.run([*command, "--duration", "5", "--json"], capture_output=True, text=True, check=True)
     after = process.cpu_times()
-    spent = after.user + after.system - before.user - before.system
+    spent: float = after.user + after.system - before.user - before.system
     return spent * 1e6 / float(json.loads(done.stdout)["received"])
 
 

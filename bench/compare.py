@@ -22,8 +22,8 @@ import retained_scale
 import scale
 import sn
 import throughput
-from holdfast.bench.worker import allow_files
 from holdfast.errors import HoldfastError
+from holdfast_bench.worker import allow_files
 from peers import BROKER_CORES, GENERATOR_CORES, MOSQUITTO_SETTINGS, PEERS, Peer
 from scenario import Outcome, Scenario
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.bench import frames
-from holdfast.bench.conductor import Conductor
-from holdfast.bench.link import Link, LinkError
-from holdfast.bench.plan import Plan
-from holdfast.bench.retained import RetainedSet
+from holdfast_bench.codec import encode_connect
+from holdfast_bench.connection import LoadConnection, LoadError
+from holdfast_bench.coordinator import Coordinator
+from holdfast_bench.plan import Plan
+from holdfast_bench.retained import RetainedSet
 from peers import BROKER_CORES, GENERATOR_CORES, Holdfast, Running, await_answer
 from scenario import Figure, Figures, Scenario
 
@@ -54,9 +54,9 @@ def published(running: Running, publishers: int, inflight: int) -> float:
         inflight=inflight,
         duration_s=SECONDS,
     )
-    result = Conductor(plan, "compare").run()
+    result = Coordinator(plan, "compare").run()
     if result.problems:
-        raise LinkError("; ".join(result.problems))
+        raise LoadError("; ".join(result.problems))
     return result.sent_per_s
 
 
@@ -87,17 +87,17 @@ def start(_: Running) -> Figures:
             figures["start_mib"] = running.memory() / (1 << 20)
             snapshot = RetainedSet(Plan(port=running.port, topic=""), MILLION).snapshot("#", MILLION)
             if snapshot.messages != MILLION:
-                raise LinkError(f"{snapshot.messages} messages came back, expected {MILLION}")
+                raise LoadError(f"{snapshot.messages} messages came back, expected {MILLION}")
     return figures
 
 
 def open_session(port: int, number: int) -> None:
     """A session that stays, with a subscription."""
-    link = Link.dial("127.0.0.1", port, f"device-{number}")
-    link.socket.sendall(frames.connect(link.client_id, 4, clean=False))
-    link.finish_connect()
-    link.subscribe([f"device/{number}/#"], 1)
-    link.close()
+    connection = LoadConnection.dial("127.0.0.1", port, f"device-{number}")
+    connection.socket.sendall(encode_connect(connection.client_id, 4, clean=False))
+    connection.finish_connect()
+    connection.subscribe([f"device/{number}/#"], 1)
+    connection.close()
 
 
 def history(_: Running) -> Figures:
@@ -126,12 +126,12 @@ def history(_: Running) -> Figures:
                 duration_s=HISTORY_S,
                 warmup_s=1.0,
             )
-            result = Conductor(plan, "compare").run()
+            result = Coordinator(plan, "compare").run()
             ended_at = time.monotonic()
             behind = result.sent - rows()
             while rows() < result.sent:
                 if time.monotonic() > ended_at + CATCH_UP_S:
-                    raise LinkError(f"{rows():,} of {result.sent:,} rows after {CATCH_UP_S:.0f} s")
+                    raise LoadError(f"{rows():,} of {result.sent:,} rows after {CATCH_UP_S:.0f} s")
                 time.sleep(0.1)
             caught_up_s = time.monotonic() - ended_at
     return {"offered_per_s": result.sent_per_s, "behind_rows": max(0, behind), "caught_up_s": caught_up_s}

@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 
-from holdfast.bench.link import Link, LinkError
-from holdfast.bench.usage import cpu_seconds, resident_bytes
+from holdfast_bench.connection import LoadConnection, LoadError
+from holdfast_bench.probe import cpu_seconds, resident_bytes
 
 START_S = 20.0
 
@@ -135,7 +135,7 @@ class Holdfast(Peer):
                 return Running(process, int(tcp[1]), int(udp[1]))
             time.sleep(0.02)
         process.kill()
-        raise LinkError(f"Holdfast did not start:\n{(folder / 'log').read_text()}")
+        raise LoadError(f"Holdfast did not start:\n{(folder / 'log').read_text()}")
 
 
 class Program(Peer):
@@ -201,11 +201,11 @@ def await_answer(running: Running, name: str) -> None:
     deadline = time.monotonic() + START_S
     while True:
         try:
-            Link.open("127.0.0.1", running.port, "bench-first", timeout_s=2.0).close()
+            LoadConnection.open("127.0.0.1", running.port, "bench-first", timeout_s=2.0).close()
             return
-        except LinkError as error:
+        except LoadError as error:
             if time.monotonic() > deadline or running.process.poll() is not None:
-                raise LinkError(f"{name} did not start: {error}") from None
+                raise LoadError(f"{name} did not start: {error}") from None
             time.sleep(0.05)
 
 

@@ -5,11 +5,10 @@ NATS is left out: it keeps retained messages in a stream on disk, which is anoth
 
 import time
 
-from holdfast.bench.crowd import snapshot_crowd
-from holdfast.bench.link import LinkError
-from holdfast.bench.plan import Plan
-from holdfast.bench.probe import PingProbe
-from holdfast.bench.retained import RetainedSet
+from holdfast_bench.connection import LoadError
+from holdfast_bench.plan import Plan
+from holdfast_bench.probe import PingProbe
+from holdfast_bench.retained import RetainedSet, snapshot_concurrently
 from peers import Running
 from scenario import Figure, Figures, Scenario
 
@@ -55,7 +54,7 @@ def a_crowd(running: Running) -> Figures:
     plan = Plan(port=running.port, topic="")
     RetainedSet(plan, CROWD_MESSAGES).fill()
     with PingProbe(plan) as probe:
-        crowd = snapshot_crowd(plan, CROWD, "#", CROWD_MESSAGES)
+        crowd = snapshot_concurrently(plan, CROWD, "#", CROWD_MESSAGES)
     demand(crowd.messages, CROWD * CROWD_MESSAGES, "#")
     return {
         "crowd_per_s": crowd.messages / crowd.seconds,
@@ -78,7 +77,7 @@ def expiring(running: Running) -> Figures:
     left = running.memory()
     unexpired = retained.snapshot("#", 1, quiet_s=0.5).messages
     if unexpired:
-        raise LinkError(f"{unexpired} messages were sent after they had expired, expected none")
+        raise LoadError(f"{unexpired} messages were sent after they had expired, expected none")
     return {"expiry_ping_max_ms": probe.latency.max_ms, "expired_left": (left - before) / max(1, full - before)}
 
 
@@ -108,7 +107,7 @@ def on_disk(running: Running) -> Figures:
 
 def demand(got: int, expected: int, topic_filter: str) -> None:
     if got != expected:
-        raise LinkError(f"the snapshot of {topic_filter} brought {got} messages, expected {expected}")
+        raise LoadError(f"the snapshot of {topic_filter} brought {got} messages, expected {expected}")
 
 
 SCENARIOS = (

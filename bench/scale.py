@@ -4,11 +4,11 @@ import itertools
 import statistics
 import time
 
-from holdfast.bench.codec import subscribe_block
-from holdfast.bench.conductor import Conductor
-from holdfast.bench.link import Link, LinkError
-from holdfast.bench.plan import Plan
-from holdfast.bench.scenarios import Extras, run_connections
+from holdfast_bench.codec import subscribe_block
+from holdfast_bench.connection import LoadConnection, LoadError
+from holdfast_bench.coordinator import Coordinator
+from holdfast_bench.plan import Plan
+from holdfast_bench.scenarios import Extras, run_connections
 from peers import Running
 from scenario import Figure, Figures, Scenario
 
@@ -25,7 +25,7 @@ def idle_connections(running: Running) -> Figures:
     plan = Plan(port=running.port, duration_s=1.0)
     result = run_connections(plan, CONNECTIONS, Extras(pid=running.pid))
     if result.problems:
-        raise LinkError("; ".join(result.problems))
+        raise LoadError("; ".join(result.problems))
     return {
         "bytes_per_connection": result.figures["bytes_per_connection"],
         "connections_per_s": result.figures["connections_per_s"],
@@ -34,15 +34,15 @@ def idle_connections(running: Running) -> Figures:
 
 def many_filters(running: Running) -> Figures:
     """One client subscribes 100 000 filters; some are timed one at a time, early and late."""
-    link = Link.open("127.0.0.1", running.port, "bench-filters", timeout_s=30.0)
-    subscribe_in_bulk(link, 0, 1000 - TIMED // 2)
-    early = subscribe_timed(link, 1000 - TIMED // 2, TIMED)
+    connection = LoadConnection.open("127.0.0.1", running.port, "bench-filters", timeout_s=30.0)
+    subscribe_in_bulk(connection, 0, 1000 - TIMED // 2)
+    early = subscribe_timed(connection, 1000 - TIMED // 2, TIMED)
     first, last = 1000 + TIMED // 2, 100_000 - TIMED // 2
     began = time.monotonic()
-    subscribe_in_bulk(link, first, last)
+    subscribe_in_bulk(connection, first, last)
     bulk_s = time.monotonic() - began
-    late = subscribe_timed(link, last, TIMED)
-    link.close()
+    late = subscribe_timed(connection, last, TIMED)
+    connection.close()
     return {
         "early_us": early * 1e6,
         "late_us": late * 1e6,
@@ -51,24 +51,24 @@ def many_filters(running: Running) -> Figures:
     }
 
 
-def subscribe_in_bulk(link: Link, first: int, stop: int) -> None:
+def subscribe_in_bulk(connection: LoadConnection, first: int, stop: int) -> None:
     deadline = time.monotonic() + BOUND_S
     for start in range(first, stop, 500):
         count = min(500, stop - start)
-        awaited = link.intake.subscribed + count
-        link.socket.sendall(subscribe_block(FILTER.encode(), start, count, 0, 4))
-        while link.intake.subscribed < awaited:
-            link.read("SUBACK")
+        awaited = connection.received.subscribed + count
+        connection.socket.sendall(subscribe_block(FILTER.encode(), start, count, 0, 4))
+        while connection.received.subscribed < awaited:
+            connection.read("SUBACK")
         if time.monotonic() > deadline:
-            raise LinkError(f"{start + count:,} filters after {BOUND_S:g} s, expected {stop:,}")
+            raise LoadError(f"{start + count:,} filters after {BOUND_S:g} s, expected {stop:,}")
 
 
-def subscribe_timed(link: Link, first: int, count: int) -> float:
+def subscribe_timed(connection: LoadConnection, first: int, count: int) -> float:
     """The median of single round trips, in seconds."""
     trips: list[float] = []
     for number in range(first, first + count):
         began = time.perf_counter()
-        link.subscribe([FILTER.replace("%i", str(number))], 0)
+        connection.subscribe([FILTER.replace("%i", str(number))], 0)
         trips.append(time.perf_counter() - began)
     return statistics.median(trips)
 
@@ -95,9 +95,9 @@ def deliveries_per_s(running: Running, matches: int, distinct: int) -> float:
         drain_at_most_s=BOUND_S,
         prefix=f"m{matches}-{distinct}",
     )
-    result = Conductor(plan, "compare").run()
+    result = Coordinator(plan, "compare").run()
     if result.problems or result.lost:
-        raise LinkError("; ".join(result.problems) or f"{result.lost} of {result.expected} deliveries are missing")
+        raise LoadError("; ".join(result.problems) or f"{result.lost} of {result.expected} deliveries are missing")
     return result.received_per_s
 
 

@@ -6,7 +6,7 @@ import socket
 import time
 from multiprocessing.connection import Connection
 
-from holdfast.bench.link import LinkError
+from holdfast_bench.connection import LoadError
 from peers import GENERATOR_CORES, Running
 from scenario import Figure, Figures, Scenario
 from throughput import measured
@@ -44,9 +44,9 @@ class Forwarder:
             try:
                 answer = self.sock.recv(1000)[6:]
             except TimeoutError:
-                raise LinkError("a sensor was not answered in 10 s") from None
+                raise LoadError("a sensor was not answered in 10 s") from None
             if answer[1] != kind or answer[-1] != 0:
-                raise LinkError(f"a sensor was answered with {answer.hex(' ')}")
+                raise LoadError(f"a sensor was answered with {answer.hex(' ')}")
 
     def connect(self, first: int, count: int) -> None:
         for start in range(first, first + count, WINDOW):
@@ -93,7 +93,7 @@ def publishes_in(running: Running) -> Figures:
     counter = multiprocessing.Process(target=count_messages, args=(running.port, SECONDS, ours))
     counter.start()
     if not results.poll(10) or results.recv() != "ready":
-        raise LinkError("the counting subscriber did not start")
+        raise LoadError("the counting subscriber did not start")
     before_s = running.cpu_seconds()
     told, telling = multiprocessing.Pipe(False)
     flood = multiprocessing.Process(target=publish, args=(forwarder, SECONDS, telling))
@@ -102,7 +102,7 @@ def publishes_in(running: Running) -> Figures:
     sent = told.recv()
     flood.join()
     if not results.poll(30):
-        raise LinkError("the counting subscriber gave no result")
+        raise LoadError("the counting subscriber gave no result")
     count = results.recv()
     counter.join()
     cpu_s = running.cpu_seconds() - before_s

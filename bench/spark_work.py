@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psutil
@@ -165,14 +166,19 @@ def past_from_intervals(history: str, tables: str, rows: int) -> Figures:
     table = History(history)
     whole, part, by_offset = [], [], []
     with session() as spark:
+
+        def whole_set(at: datetime | int) -> None:
+            drain(retained_at(spark, table, tables, at).rows)
+
+        def some_of_it(at: datetime | int) -> None:
+            retained_at(spark, table, tables, at, "site/7/line/3/#").rows.collect()
+
         for share in (0.95, 0.2, 0.4, 0.6, 0.8, 1.0):
             moment = _then(int(rows * share))
-            whole.append(seconds(lambda at=moment: drain(retained_at(spark, table, tables, at).rows)))
-            part.append(
-                seconds(lambda at=moment: retained_at(spark, table, tables, at, "site/7/line/3/#").rows.collect())
-            )
+            whole.append(seconds(partial(whole_set, moment)))
+            part.append(seconds(partial(some_of_it, moment)))
             last = int(rows * share)
-            by_offset.append(seconds(lambda at=last: drain(retained_at(spark, table, tables, at).rows)))
+            by_offset.append(seconds(partial(whole_set, last)))
             assert retained_at(spark, table, tables, moment).how == "intervals"
         replay = seconds(lambda: drain(retained_at(spark, table, tables, _then(rows // 2), replay=True).rows))
     return {

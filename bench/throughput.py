@@ -1,8 +1,8 @@
 """Messages a second and latency, between brokers that have nothing else to do."""
 
-from holdfast.bench.conductor import Conductor
-from holdfast.bench.link import LinkError
-from holdfast.bench.plan import Plan
+from holdfast_bench.connection import LoadError
+from holdfast_bench.coordinator import Coordinator
+from holdfast_bench.plan import Plan
 from peers import Running
 from scenario import Figure, Figures, Scenario
 
@@ -14,9 +14,9 @@ def measured(running: Running, **fields: object) -> Figures:
     drain_s = 10.0 if fields.get("qos") else 0.2
     plan = Plan(port=running.port, duration_s=SECONDS, drain_at_most_s=drain_s, **fields)  # type: ignore[arg-type]
     before_s = running.cpu_seconds()
-    result = Conductor(plan, "compare").run()
+    result = Coordinator(plan, "compare").run()
     if result.problems:
-        raise LinkError("; ".join(result.problems))
+        raise LoadError("; ".join(result.problems))
     figures = {"received_per_s": result.received_per_s}
     figures["cpu_us"] = (running.cpu_seconds() - before_s) * 1e6 / result.received
     if result.latency:

@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from holdfast.config import Settings as Configuration
-from holdfast.core_settings import broker_settings
-from model.disk_world import DiskOnlyWorld, LoggedWorld
+from holdfast.from_settings import broker_settings
+from model.disk_world import DiskOnlyWorld
 from model.fold import Limits
 from model.steps import Plan
-from model.world import Link, World
+from model.world import Link, LoggedWorld, World
 from wire import Closed, Packet, Publish, WireClient
 from wire_properties import P, Property
 
@@ -44,7 +44,7 @@ def world_of(configuration: Configuration) -> World:
 
 
 def set_access(world: World, configuration: Configuration) -> None:
-    from holdfast.entry import access_rules  # with it comes every way to log in, which few tests need
+    from holdfast.from_settings import access_rules  # with it comes every way to log in, which few tests need
 
     world.set_access(access_rules(configuration))
 

@@ -58,7 +58,7 @@ def take_up(folder: DataFolder) -> Recovered:
 
 def run_recovery(folder: DataFolder, last: int) -> None:
     steps = Steps(last)
-    steps.around(DataFolder, "set_aside")
+    steps.around(DataFolder, "move_to_quarantine")
     steps.around(Reader, "set_aside")
     for name in ("fill", "apply"):
         steps.around(StateStore, name)

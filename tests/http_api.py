@@ -48,9 +48,10 @@ class Api(httpx.Client):
 
     def history(self, topic: str, rows: int) -> list[dict[str, Any]]:
         """The rows of a topic once there are so many: the table is a moment behind."""
-        return until(
+        found: list[dict[str, Any]] = until(
             lambda: self.ok("GET", "/api/v1/history", params={"topic": topic})["rows"], lambda found: len(found) >= rows
         )
+        return found
 
 
 def until(ask: Callable[[], Any], enough: Callable[[Any], bool], timeout: float = 30) -> Any:

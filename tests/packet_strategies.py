@@ -4,7 +4,11 @@ Compiled packet classes have no `__dict__` and no equality, so `plain` reads the
 builds.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from holdfast.protocol.mqtt.packets import (
     CONNACK,
@@ -24,6 +28,7 @@ from holdfast.protocol.mqtt.packets import (
     ConnAck,
     Connect,
     Disconnect,
+    Packet,
     Ping,
     Publish,
     SubAck,
@@ -35,10 +40,12 @@ from holdfast.protocol.mqtt.packets import (
 from holdfast.protocol.mqtt.properties import Properties
 from holdfast.protocol.mqtt.reasons import ALLOWED_REASONS, SUBACK_311_CODES
 
+Fields = Mapping[str, SearchStrategy[Any]]
+
 VERSIONS = (V31, V311, V5)
 
 
-def plain(value):
+def plain(value: object) -> object:
     """A packet, or anything inside one, as nested tuples; `forward` is left out because only decoding fills it."""
     if value is None or isinstance(value, (int, str, bytes)):
         return value
@@ -61,7 +68,7 @@ qoses = st.integers(0, 2)
 user_properties = st.lists(st.tuples(texts, texts), min_size=1, max_size=4)
 plain_topics = topics.filter(lambda topic: b"#" not in topic and b"+" not in topic)
 
-_MESSAGE = {
+_MESSAGE: dict[str, SearchStrategy[Any]] = {
     "payload_format": flags,
     "message_expiry": u32s,
     "content_type": texts,
@@ -69,14 +76,14 @@ _MESSAGE = {
     "correlation_data": binaries,
     "user_properties": user_properties,
 }
-_ANSWER = {"reason_string": texts, "user_properties": user_properties}
-_LIMITS = {
+_ANSWER: dict[str, SearchStrategy[Any]] = {"reason_string": texts, "user_properties": user_properties}
+_LIMITS: dict[str, SearchStrategy[Any]] = {
     "session_expiry": u32s,
     "receive_maximum": st.integers(1, 0xFFFF),
     "maximum_packet_size": st.integers(1, 0xFFFFFFFF),
     "topic_alias_maximum": u16s,
 }
-_SERVER = {
+_SERVER: dict[str, SearchStrategy[Any]] = {
     "assigned_client_id": texts,
     "server_keep_alive": u16s,
     "response_info": texts,
@@ -90,7 +97,7 @@ _SERVER = {
 
 
 @st.composite
-def properties_of(draw, fields, authentication=False):
+def properties_of(draw: st.DrawFn, fields: Fields, authentication: bool = False) -> Properties | None:
     """Any subset of those properties; `None` for the empty one, as decoding gives it."""
     chosen = Properties()
     filled = False
@@ -105,12 +112,12 @@ def properties_of(draw, fields, authentication=False):
     return chosen if filled else None
 
 
-def _if_v5(version, properties):
+def _if_v5(version: int, properties: SearchStrategy[Properties | None]) -> SearchStrategy[Properties | None]:
     return properties if version == V5 else st.none()
 
 
 @st.composite
-def connects(draw, version):
+def connects(draw: st.DrawFn, version: int) -> Connect:
     username = draw(st.none() | texts)
     password = draw(st.none() | binaries) if username is not None or version == V5 else None
     will = None
@@ -123,16 +130,16 @@ def connects(draw, version):
 
 
 @st.composite
-def connacks(draw, version):
+def connacks(draw: st.DrawFn, version: int) -> ConnAck:
     reasons = sorted(ALLOWED_REASONS[CONNACK]) if version == V5 else range(6)
     properties = draw(_if_v5(version, properties_of(_LIMITS | _SERVER | _ANSWER, authentication=True)))
     return ConnAck(draw(st.booleans()), draw(st.sampled_from(reasons)), properties)
 
 
 @st.composite
-def publishes(draw, version, from_server=False):
+def publishes(draw: st.DrawFn, version: int, from_server: bool = False) -> Publish:
     qos = draw(qoses)
-    fields = _MESSAGE | {"topic_alias": st.integers(1, 0xFFFF)}
+    fields: dict[str, SearchStrategy[Any]] = _MESSAGE | {"topic_alias": st.integers(1, 0xFFFF)}
     if from_server:
         fields["subscription_ids"] = st.lists(st.integers(1, 268_435_455), min_size=1, max_size=3)
     properties = draw(_if_v5(version, properties_of(fields)))
@@ -144,7 +151,7 @@ def publishes(draw, version, from_server=False):
 
 
 @st.composite
-def acks(draw, version):
+def acks(draw: st.DrawFn, version: int) -> Ack:
     kind = draw(st.sampled_from((PUBACK, PUBREC, PUBREL, PUBCOMP)))
     if version != V5:
         return Ack(kind, draw(packet_ids))
@@ -153,7 +160,7 @@ def acks(draw, version):
 
 
 @st.composite
-def subscribes(draw, version):
+def subscribes(draw: st.DrawFn, version: int) -> Subscribe:
     requests = []
     for topic_filter in draw(st.lists(topics, min_size=1, max_size=4)):
         if version == V5:
@@ -170,7 +177,7 @@ def subscribes(draw, version):
 
 
 @st.composite
-def subacks(draw, version):
+def subacks(draw: st.DrawFn, version: int) -> SubAck:
     kind = draw(st.sampled_from((SUBACK, UNSUBACK)))
     if version == V5:
         codes = sorted(ALLOWED_REASONS[kind])
@@ -183,23 +190,23 @@ def subacks(draw, version):
 
 
 @st.composite
-def unsubscribes(draw, version):
+def unsubscribes(draw: st.DrawFn, version: int) -> Unsubscribe:
     properties = draw(_if_v5(version, properties_of({"user_properties": user_properties})))
     return Unsubscribe(draw(packet_ids), draw(st.lists(topics, min_size=1, max_size=4)), properties)
 
 
 @st.composite
-def disconnects(draw, version, from_server=False):
+def disconnects(draw: st.DrawFn, version: int, from_server: bool = False) -> Disconnect:
     if version != V5:
         return Disconnect()
-    fields = _ANSWER | {"server_reference": texts}
+    fields: dict[str, SearchStrategy[Any]] = _ANSWER | {"server_reference": texts}
     if not from_server:
         fields["session_expiry"] = u32s
     return Disconnect(draw(st.sampled_from(sorted(ALLOWED_REASONS[14]))), draw(properties_of(fields)))
 
 
 @st.composite
-def auths(draw):
+def auths(draw: st.DrawFn) -> Auth:
     if draw(st.booleans()):
         return Auth()
     properties = draw(properties_of(_ANSWER)) or Properties()
@@ -211,9 +218,14 @@ def auths(draw):
 pings = st.sampled_from((PINGREQ, PINGRESP)).map(Ping)
 
 
-def packets(version, from_server=False):
+def packets(version: int, from_server: bool = False) -> SearchStrategy[Packet]:
     """Every packet that side may send in that version."""
-    both = [publishes(version, from_server), acks(version), pings, disconnects(version, from_server)]
+    both: list[SearchStrategy[Packet]] = [
+        publishes(version, from_server),
+        acks(version),
+        pings,
+        disconnects(version, from_server),
+    ]
     if version == V5:
         both.append(auths())
     if from_server:

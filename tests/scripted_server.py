@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from holdfast.protocol.mqtt.decode import decode
 from holdfast.protocol.mqtt.encode import encode
 from holdfast.protocol.mqtt.frame import FrameBuffer
 from holdfast.protocol.mqtt.packets import ConnAck, Connect, Packet
+
+AnyPacket = TypeVar("AnyPacket", bound=Packet)
 
 
 class Visit:
@@ -29,6 +32,11 @@ class Visit:
             self.version = packet.version
         return packet
 
+    async def expect(self, kind: type[AnyPacket]) -> AnyPacket:
+        packet = await self.next()
+        assert isinstance(packet, kind), f"expected {kind.__name__}, got {packet}"
+        return packet
+
     def send(self, *packets: Packet) -> None:
         for packet in packets:
             self.send_raw(encode(packet, self.version))
@@ -37,8 +45,7 @@ class Visit:
         self._writer.write(data)
 
     async def accept(self, connack: ConnAck | None = None) -> Connect:
-        connect = await self.next()
-        assert isinstance(connect, Connect)
+        connect = await self.expect(Connect)
         self.send(connack or ConnAck(False, 0))
         return connect
 

@@ -1,9 +1,15 @@
 """Hypothesis strategies for every packet of MQTT-SN, and which of them each version has."""
 
+from typing import TypeVar
+
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from holdfast.protocol.sn import packets as sn
 from packet_strategies import payloads, texts, topics
+
+Filled = TypeVar("Filled", bound=sn.Packet)
+Topic = tuple[int, int, bytes]  # type, id and name
 
 ids = st.integers(1, 0xFFFE)
 packet_ids = st.integers(1, 0xFFFF)
@@ -16,14 +22,14 @@ short_names = st.text("abcxyz/", min_size=2, max_size=2).map(str.encode)
 methods = texts.filter(lambda text: len(text.encode()) < 256)
 
 
-def filled(packet, **fields):
+def filled(packet: Filled, **fields: object) -> Filled:
     for name, value in fields.items():
         setattr(packet, name, value)
     return packet
 
 
 @st.composite
-def topic_12(draw):
+def topic_12(draw: st.DrawFn) -> Topic:
     """Type, id and topic of what may be published to."""
     kind = draw(st.sampled_from((sn.NORMAL, sn.PREDEFINED, sn.SHORT)))
     if kind == sn.SHORT:
@@ -33,37 +39,37 @@ def topic_12(draw):
 
 
 @st.composite
-def filter_12(draw):
+def filter_12(draw: st.DrawFn) -> Topic:
     kind, number, name = draw(topic_12())
     return (kind, 0, draw(topics)) if kind == sn.NORMAL else (kind, number, name)
 
 
 @st.composite
-def topic_2(draw, kinds=(sn.NORMAL, sn.PREDEFINED, sn.NAME)):
+def topic_2(draw: st.DrawFn, kinds: tuple[int, ...] = (sn.NORMAL, sn.PREDEFINED, sn.NAME)) -> Topic:
     kind = draw(st.sampled_from(kinds))
     return (kind, 0, draw(topics)) if kind == sn.NAME else (kind, draw(u16s), b"")
 
 
 @st.composite
-def connect_12(draw):
+def connect_12(draw: st.DrawFn) -> sn.Connect:
     packet = sn.Connect(draw(texts), draw(u8s), draw(st.booleans()), draw(u16s))
     return filled(packet, asks_for_will=draw(st.booleans()))
 
 
 @st.composite
-def publish_12(draw):
+def publish_12(draw: st.DrawFn) -> sn.Publish:
     kind, number, name = draw(topic_12())
     qos = draw(st.integers(-1, 2))
     return sn.Publish(kind, number, name, draw(payloads), qos, draw(st.booleans()), draw(st.booleans()), draw(u16s))
 
 
 @st.composite
-def subscribe_12(draw):
+def subscribe_12(draw: st.DrawFn) -> sn.Subscribe:
     packet = sn.Subscribe(draw(u16s), *draw(filter_12()), draw(qoses))
     return filled(packet, dup=draw(st.booleans()))
 
 
-def packets_12():
+def packets_12() -> SearchStrategy[sn.Packet]:
     return st.one_of(
         connect_12(),
         publish_12(),
@@ -92,7 +98,7 @@ def packets_12():
 
 
 @st.composite
-def connect_2(draw):
+def connect_2(draw: st.DrawFn) -> sn.Connect:
     packet = sn.Connect(draw(texts), 2, draw(st.booleans()), draw(st.integers(1, 0xFFFF)))
     will = None
     if draw(st.booleans()):
@@ -113,7 +119,7 @@ def connect_2(draw):
 
 
 @st.composite
-def connack_2(draw):
+def connack_2(draw: st.DrawFn) -> sn.ConnAck:
     packet = sn.ConnAck(draw(u8s), draw(packet_ids), draw(st.booleans()), draw(texts))
     method = draw(st.one_of(st.none(), methods))
     return filled(
@@ -126,7 +132,7 @@ def connack_2(draw):
 
 
 @st.composite
-def publish_2(draw):
+def publish_2(draw: st.DrawFn) -> sn.Publish:
     qos = draw(qoses)
     return sn.Publish(
         *draw(topic_2()),
@@ -139,7 +145,7 @@ def publish_2(draw):
 
 
 @st.composite
-def subscribe_2(draw):
+def subscribe_2(draw: st.DrawFn) -> sn.Subscribe:
     packet = sn.Subscribe(draw(packet_ids), *draw(topic_2()), draw(qoses))
     return filled(
         packet,
@@ -150,14 +156,14 @@ def subscribe_2(draw):
 
 
 @st.composite
-def suback_2(draw):
+def suback_2(draw: st.DrawFn) -> sn.SubAck:
     alias = draw(st.one_of(st.just(sn.NONE), u16s))
     kind = sn.PREDEFINED if alias == sn.NONE else draw(st.sampled_from((sn.NORMAL, sn.PREDEFINED)))
     reason = draw(u8s)
     return sn.SubAck(draw(packet_ids), kind, alias, reason, reason if reason <= 2 else 0)
 
 
-def packets_2():
+def packets_2() -> SearchStrategy[sn.Packet]:
     optional = st.just(sn.NONE)
     kinds = st.sampled_from((sn.PUBACK, sn.PUBREC, sn.PUBREL, sn.PUBCOMP, sn.UNSUBACK))
     aliases = st.sampled_from((sn.NORMAL, sn.PREDEFINED))
@@ -169,7 +175,10 @@ def packets_2():
         subscribe_2(),
         suback_2(),
         st.builds(
-            lambda topic, data, retain: sn.PublishWithoutSession(*topic, data, retain), without, payloads, st.booleans()
+            lambda topic, data, retain: sn.PublishWithoutSession(topic[0], topic[1], topic[2], data, retain),
+            without,
+            payloads,
+            st.booleans(),
         ),
         st.builds(lambda number, topic: sn.Unsubscribe(number, *topic), packet_ids, topic_2()),
         st.builds(sn.Ack, kinds, packet_ids, u8s),

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.broker.access import Access
 from holdfast.broker.core import Broker
+from holdfast.broker.effects import Effects
 from holdfast.broker.log import Log
 from holdfast.broker.message import Publisher
 from holdfast.broker.ports import Peer
@@ -22,6 +23,7 @@ from holdfast.broker.sn.gateway import Gateway
 from holdfast.broker.sn.ports import DatagramPeer, Datagrams
 from holdfast.broker.sn.settings import SnSettings
 from holdfast.protocol.sn.frame import datagrams
+from in_process import carry_out
 from wire_packets import Publish as MqttPublish
 from wire_packets import connect, decode, subscribe
 
@@ -87,45 +89,32 @@ class World:
             setattr(target, key, value)
         self.now_ms = START_MS
         self.broker = Broker(core, "auto-")
-        self.broker.log = log
+        if log is not None:
+            self.broker.use_log(log)
         self.broker.set_access(access)
         self.air = Air()
         self.gateway = Gateway(self.broker, sensors, self.air)
 
     # Time and effects.
 
-    def carry_out(self) -> None:
-        broker = self.broker
-        while True:
-            for connection in broker.effects.touched:
-                connection.touched = False
-                if connection.outbox:
-                    connection.peer.write(connection.take())
-            broker.effects.touched.clear()
-            for connection in broker.effects.closing:
-                connection.peer.close(connection.close_reason)
-            broker.effects.closing.clear()
-            if broker.log is not None:
-                broker.log.take(broker)
-            if not broker.has_work():
-                return
-            broker.work(self.now_ms)
+    def carry_out(self, effects: Effects) -> None:
+        carry_out(effects, self.broker.log)
+        while self.broker.has_work():
+            carry_out(self.broker.work(self.now_ms), self.broker.log)
 
     def pass_time(self, seconds: float) -> None:
         """In steps of a second at most, as timers would see it."""
         end_ms = self.now_ms + int(seconds * 1000)
         while self.now_ms < end_ms:
             self.now_ms = min(self.now_ms + 500, end_ms)
-            self.broker.tick(self.now_ms)
-            self.carry_out()
+            self.carry_out(self.broker.tick(self.now_ms))
 
     # Sensors.
 
     def send(self, address: object, packet: bytes | str, host: str = "host") -> list[bytes]:
         """One datagram in; what this address gets for it."""
         data = bytes.fromhex(packet) if isinstance(packet, str) else packet
-        self.gateway.receive(data, address, host, self.now_ms)
-        self.carry_out()
+        self.carry_out(self.gateway.receive([(data, address, host)], self.now_ms))
         return self.taken(address)
 
     def taken(self, address: object) -> list[bytes]:
@@ -154,8 +143,7 @@ class World:
     def publish(self, topic: str, payload: str | bytes, qos: int = 0, retain: bool = False) -> None:
         """Somebody else publishes."""
         data = payload.encode() if isinstance(payload, str) else payload
-        self.broker.publish(SOMEONE, topic.encode(), data, qos, retain, self.now_ms)
-        self.carry_out()
+        self.carry_out(self.broker.publish(SOMEONE, topic.encode(), data, qos, retain, self.now_ms))
 
     def retained(self, topic: str) -> bytes | None:
         message = self.broker.retained.index.get(topic.encode())
@@ -181,8 +169,7 @@ class Listener:
         self.wire.data = b""
 
     def give(self, data: bytes) -> None:
-        self.world.broker.receive(self.connection, data, self.world.now_ms)
-        self.world.carry_out()
+        self.world.carry_out(self.world.broker.receive(self.connection, data, self.world.now_ms))
 
     def heard(self) -> list[tuple[str, bytes, int, bool]]:
         """Topic, payload, QoS and RETAIN of what came since the last call."""

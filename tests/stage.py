@@ -26,6 +26,7 @@ from wire import (
     Closed,
     Disconnect,
     P,
+    Packet,
     Property,
     PubAck,
     Publish,
@@ -230,7 +231,8 @@ class Actor:
                 return out
             out += more
 
-    def copy(self, packet: Publish, ack: bool) -> Copy:
+    def copy(self, packet: Packet, ack: bool) -> Copy:
+        assert isinstance(packet, Publish), packet
         if ack:
             self.wire.ack(packet)
         topic = packet.topic

@@ -1,7 +1,7 @@
 """Which build is running: the compiled hot set, or the same code interpreted.
 
 `HOLDFAST_PURE=1` asks for the interpreted one at run time, next to a compiled install: a finder in front of Python's
-own answers for this package with its source files, so that no compiled module is ever loaded.
+own answers for the compiled packages with their source files, so that no compiled module is ever loaded.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ class SourceFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not fullname.startswith("holdfast.") or path is None:
+        if not fullname.startswith(("holdfast.", "holdfast_bench.")) or path is None:
             return None
         for folder in path:
             source = Path(folder) / (fullname.rpartition(".")[2] + ".py")
@@ -32,9 +32,9 @@ def prefer_source() -> None:
 
 
 def is_compiled() -> bool:
-    from holdfast.broker import topics
+    from holdfast import errors
 
-    return not str(topics.__file__).endswith(".py")
+    return not str(errors.__file__).endswith(".py")
 
 
 def name() -> str:

@@ -4,9 +4,14 @@ HoldfastError
 ├── ProtocolError     the peer's: bytes or packets that the specification forbids; carries the reason code to answer
 │   ├── MalformedPacket
 │   └── UnsupportedProtocol
+├── ConnectionFailed  the network's or the other broker's: not reached, refused, or gone; carries the code it gave
+│   └── ConnectionLost
 ├── UsageError        ours or the operator's: a call or a setting that cannot be carried out as given
 │   └── ConfigError
 └── StoreError        the disk's: something that should have been kept or read could not be
+
+Two stand below the root elsewhere, with what raises them: `cli.api_client.ApiError`, what a broker's HTTP API answered,
+and the load generator's `LoadError`.
 """
 
 

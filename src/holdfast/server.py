@@ -17,33 +17,31 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import __version__, diagnostics
 from holdfast.broker.core import Broker
-from holdfast.broker.log import Log
 from holdfast.broker.system import SystemTopics
 from holdfast.config import ConfigError, Listener, Loaded, Settings
 from holdfast.config.listener import Endpoint
-from holdfast.core_settings import (
+from holdfast.errors import UsageError
+from holdfast.from_settings import (
+    access_rules,
     broker_settings,
     fill_banned,
+    fill_bans,
     fill_retainer,
+    login_methods,
     needs_restart,
+    password_file,
     retainer_policies,
     sensor_settings,
 )
-from holdfast.entry import access_rules, fill_bans, login_methods, password_file
-from holdfast.errors import UsageError
 from holdfast.identity.passwords import PasswordFile
+from holdfast.net.admission import Bans, ConnectionLimits, ListenerPolicy
 from holdfast.net.authentication import LoginAuthenticator
-from holdfast.net.bans import Bans
-from holdfast.net.commit import Commits
-from holdfast.net.crowd import Crowd
-from holdfast.net.gate import Gate
-from holdfast.net.hub import Hub
-from holdfast.net.origins import Origins
+from holdfast.net.driver import Driver
 from holdfast.net.peer import StreamPeer
-from holdfast.net.proxied import ProxiedStart
+from holdfast.net.proxy_protocol import ProxyHeaderReader
 from holdfast.net.tls import Certificates
 from holdfast.net.udp import UdpEndpoint, open_socket
-from holdfast.net.websocket import WebSocketPeer
+from holdfast.net.websocket import Origins, WebSocketPeer
 from holdfast.storage.disk import DiskStorage
 
 if TYPE_CHECKING:
@@ -56,11 +54,11 @@ BACKLOG = 4096
 SHUTDOWN_GRACE_S = 2.0
 SHUTDOWN_S = 4.5
 # The core makes no reference cycles. What others make is collected in small, frequent portions; a full collection
-# would look at every retained message there is and stop the loop for it. Where very much is new, that is retained
-# messages: they are put out of the collector's sight unseen.
+# would look at every retained message there is and stop the loop for it. When very many objects are new, they are
+# retained messages, and are frozen without a look: the collector leaves them out from then on.
 COLLECT_EVERY_S = 5.0
 COLLECT_AT_MOST = 100_000
-# So many retained messages gone are worth asking the system to take their memory back.
+# This many retained messages gone are worth asking the system to take their memory back.
 TRIM_AFTER = 100_000
 CONNECTION_WEIGHT = 50  # what a connection leaves behind, in retained messages
 
@@ -95,16 +93,17 @@ class Server:
         settings = loaded.settings
         self.broker = Broker(broker_settings(settings), f"hf-{secrets.token_hex(4)}-")
         self.broker.set_access(access_rules(settings))
-        self.hub = Hub(self.broker, loop)
-        self.authenticator = LoginAuthenticator(self.hub, login_methods(settings))
+        self.driver = Driver(self.broker, loop)
+        self.authenticator = LoginAuthenticator(self.driver, login_methods(settings))
         self.bans = Bans()
         fill_bans(self.bans, settings)
-        self.crowd = Crowd(settings.limits.max_connections_per_address, settings.limits.connect_rate_per_address)
+        limits = settings.limits
+        self.limits = ConnectionLimits(limits.max_connections_per_address, limits.connect_rate_per_address)
         self.certificates: list[Certificates] = []
         self.servers: list[asyncio.Server] = []
-        self.gates: list[Gate] = []
+        self.policies: list[ListenerPolicy] = []
         self.sensors: list[UdpEndpoint] = []
-        self.system = SystemTopics(__version__, self.hub.now_ms())
+        self.system = SystemTopics(__version__, self.driver.now_ms())
         self.timers: list[asyncio.TimerHandle] = []
         self.storage: DiskStorage | None = None
         self.trimmed_at = 0
@@ -121,7 +120,7 @@ class Server:
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)
         for listener in listeners:
             await self.listen(listener)
-        self.hub.start()
+        self.driver.start()
         if self.storage is not None:
             self.every(1.0, self.storage.tick)
         interval = self.loaded.settings.sys.interval
@@ -137,15 +136,12 @@ class Server:
         storage_type = settings.retainer.storage_type
         if storage_type == "ram":
             return
-        history = settings.history.enable and can_write_history()
-        filters = [topic_filter.encode() for topic_filter in settings.history.filter] if history else []
-        keeps = Log(settings.durability != "none", True, filters)
-        self.broker.log = keeps
-        self.storage = DiskStorage(settings.data, self.broker, keeps, self.loop)
-        recovered = self.storage.open(history, self.hub.now_ms(), storage_type == "disc")
-        self.hub.keep(Commits(self.broker, keeps, recovered.journal, settings.durability == "deliver"))
         table = settings.history
-        self.storage.start(history, float(table.flush_interval), int(table.retention), table.retention_bytes)
+        history = table.enable and can_write_history()
+        storage = self.storage = DiskStorage(settings.data, self.loop)
+        self.driver.use_log(storage.open(settings.durability, list(table.filter) if history else None))
+        self.driver.carry_out(storage.load(self.broker, self.driver.now_ms(), storage_type == "disc"))
+        storage.start(history, float(table.flush_interval), int(table.retention), table.retention_bytes)
 
     async def listen(self, listener: Listener) -> None:
         settings = self.loaded.settings
@@ -155,11 +151,11 @@ class Server:
         if listener.scheme in ("http", "https"):
             self.listen_http(listener)
             return
-        gate = self.make_gate(listener)
+        policy = self.make_policy(listener)
         context = self.tls_context(listener)
         try:
             server = await self.loop.create_server(
-                self.peer_factory(listener, gate),
+                self.peer_factory(listener, policy),
                 listener.host,
                 listener.port,
                 ssl=context,
@@ -170,7 +166,7 @@ class Server:
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
         self.servers.append(server)
-        self.gates.append(gate)
+        self.policies.append(policy)
         for sock in server.sockets:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             say_listening(listener.scheme, *sock.getsockname()[:2])
@@ -215,41 +211,41 @@ class Server:
         recovered = storage.recovered if storage is not None else None
         writes_history = storage is not None and any(follower.name == "history" for follower in storage.followers)
         desk = Desk(
-            self.hub,
+            self.driver,
             journal=recovered.journal if recovered is not None else None,
             history=storage.folder.history if storage is not None and writes_history else None,
             reached=storage.reached if storage is not None else None,
             problems=storage.problems if storage is not None else None,
             version=__version__,
-            started_at_ms=self.hub.now_ms(),
+            started_at_ms=self.driver.now_ms(),
             storage_type=settings.retainer.storage_type,
         )
         keys, users = api_secrets(settings)
         doorkeeper = Doorkeeper(self.broker, keys, users, settings.api.admins, self.bans)
         return HttpService(desk, doorkeeper, settings.api.cors)
 
-    def make_gate(self, listener: Listener) -> Gate:
+    def make_policy(self, listener: Listener) -> ListenerPolicy:
         settings = self.loaded.settings
-        return Gate(
+        return ListenerPolicy(
             listener.max_connections,
             settings.limits.message_rate,
             listener.allow_anonymous,
             self.bans,
-            self.crowd,
+            self.limits,
             listener.proxy,
             settings.tls.identity,
         )
 
-    def peer_factory(self, listener: Listener, gate: Gate) -> Callable[[], Any]:
+    def peer_factory(self, listener: Listener, policy: ListenerPolicy) -> Callable[[], Any]:
         """What is made for each connection."""
-        hub = self.hub
+        driver = self.driver
         settings = self.loaded.settings
-        make: Callable[[], StreamPeer] = lambda: StreamPeer(hub, gate)  # noqa: E731
+        make: Callable[[], StreamPeer] = lambda: StreamPeer(driver, policy)  # noqa: E731
         if listener.is_websocket:
             origins = Origins(settings.websocket.origins, listener.is_loopback)
-            make = lambda: WebSocketPeer(hub, gate, listener.path, origins)  # noqa: E731
+            make = lambda: WebSocketPeer(driver, policy, listener.path, origins)  # noqa: E731
         if listener.proxy:
-            return lambda: ProxiedStart(hub, gate, make(), float(settings.limits.connect_timeout))
+            return lambda: ProxyHeaderReader(driver, policy, make(), float(settings.limits.connect_timeout))
         return make
 
     def listen_for_sensors(self, listener: Listener) -> None:
@@ -259,8 +255,8 @@ class Server:
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
         settings = self.loaded.settings
-        gate = self.make_gate(listener)
-        endpoint = UdpEndpoint(self.hub, gate, sensor_settings(settings, listener), sock)
+        policy = self.make_policy(listener)
+        endpoint = UdpEndpoint(self.driver, policy, sensor_settings(settings, listener), sock)
         self.sensors.append(endpoint)
         endpoint.start()
         say_listening(listener.scheme, *sock.getsockname()[:2])
@@ -289,9 +285,7 @@ class Server:
             give_memory_back()
 
     def publish_system(self) -> None:
-        self.broker.now_ms = self.hub.now_ms()
-        self.system.publish(self.broker)
-        self.hub.carry_out()
+        self.driver.carry_out(self.system.publish(self.broker, self.driver.now_ms()))
 
     def reload(self) -> None:
         """SIGHUP: certificates, log level, users, access rules, retainer limits; says what could not be changed."""
@@ -330,18 +324,16 @@ class Server:
             timer.cancel()
         if self.http is not None:
             await self.http.stop()
-        self.hub.stop()
         log.info("stopping", extra={"clients": self.broker.counters.connected_now})
-        self.broker.shut_down(self.hub.now_ms())
-        self.hub.carry_out()
+        self.driver.stop()
         deadline = begun_s + SHUTDOWN_GRACE_S
-        while any(gate.peers for gate in self.gates) and self.loop.time() < deadline:
-            for gate in self.gates:
-                for peer in list(gate.peers):
+        while any(policy.peers for policy in self.policies) and self.loop.time() < deadline:
+            for policy in self.policies:
+                for peer in list(policy.peers):
                     peer.close("the server is shutting down")
             await asyncio.sleep(0.02)
-        for gate in self.gates:
-            for peer in list(gate.peers):
+        for policy in self.policies:
+            for peer in list(policy.peers):
                 peer.abort()
         self.authenticator.stop()
         if self.storage is not None:

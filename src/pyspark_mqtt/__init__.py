@@ -1,5 +1,5 @@
 """Spark finds data sources in top-level modules named `pyspark_<name>`: this one makes `format("mqtt")` work."""
 
-from holdfast.spark.mqtt.source import MqttSource as DefaultSource
+from holdfast_mqtt_stream import MqttStreamSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -9,9 +9,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from broker_process import BrokerProcess, Unique
 from browser_visit import Visit
@@ -137,6 +138,34 @@ def test_a_new_value_is_published_from_the_page(visit: Visit, api: Api, unique: 
     page.click("dialog button.main")
     expect(page.locator(".detail pre.payload")).to_have_text("after")
     assert api.ok("GET", "/api/v1/retained/message", params={"topic": unique.topic()})["text"] == "after"
+
+
+def test_a_late_answer_about_another_topic_is_not_taken_for_the_one_shown(
+    visit: Visit, api: Api, unique: Unique
+) -> None:
+    page = visit.page
+    api.set(unique.topic("first"), "of the first")
+    api.set(unique.topic("second"), "of the second")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if unique.topic("first") in unquote(route.request.url):
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/api/v1/retained?*", hold)
+    visit.open("explorer")
+    page.click(visit.row(str(unique)))
+    page.click(visit.row(unique.topic("first")))
+    page.click(visit.row(unique.topic("second")))
+    expect(page.locator(".detail pre.payload")).to_have_text("of the second")
+    with page.expect_response(lambda response: unique.topic("first") in unquote(response.url)) as late:
+        held[0].continue_()
+    late.value.finished()
+    page.evaluate("() => new Promise((done) => setTimeout(done, 100))")  # the page has read it by then
+    page.click(".detail .edit")
+    expect(page.locator("dialog textarea")).to_have_value("of the second")
 
 
 def test_a_subtree_is_deleted_with_a_preview_and_brought_back(

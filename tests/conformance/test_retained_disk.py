@@ -32,18 +32,18 @@ class Restarts:
         self.stage = self.begin()
 
     def begin(self) -> Stage:
-        self.process = self.start(data=self.data, history__enable=False, **self.settings)
-        self.stage = Stage(self.process, self.unique)
+        self.broker = self.start(data=self.data, history__enable=False, **self.settings)
+        self.stage = Stage(self.broker, self.unique)
         return self.stage
 
     def kill(self) -> None:
         """End it with no chance to write anything more."""
-        self.process.kill()
+        self.broker.kill()
         self.stage.close_clients()
 
     def stop(self) -> None:
         self.stage.close_clients()
-        assert self.process.stop() == 0
+        assert self.broker.stop() == 0
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from seeds import seed_of
 from stage import BOTH, ONLY_5, Copy, P, Stage
 from wire import Publish, SubAck, publish, subscribe
 
@@ -74,7 +75,7 @@ def test_snapshot_at_qos_2_is_complete_with_a_window_of_one(staged: Callable[...
 def test_live_and_snapshot_copies_never_go_back(staged: Callable[..., Stage], version: int, qos: int) -> None:
     """Topics change all the time, by retained and by plain messages, while a slow client is sent the set."""
     stage = staged(limits__max_inflight=5)
-    seed = random.randrange(2**32)
+    seed = seed_of(12)
     chance = random.Random(seed)
     count = 3000
     publisher = stage.client(version)
@@ -86,7 +87,7 @@ def test_live_and_snapshot_copies_never_go_back(staged: Callable[..., Stage], ve
     values: dict[int, list[int]] = {number: [] for number in range(count)}
 
     def note(copy: Copy) -> None:
-        values[int(copy.topic[1:])].append(int(bytes(copy.payload).split()[0]))
+        values[int(copy.topic[1:])].append(int(copy.packet.payload.split()[0]))
 
     for step in range(1, 301):
         for _ in range(3):
@@ -234,5 +235,5 @@ def test_plain_message_in_mid_snapshot_comes_after_the_retained_one(staged: Call
     reader.wire.ack(first[0].packet)
     seen: dict[str, list[bytes]] = {topic: [] for topic in topics}
     for copy in first + reader.rest():
-        seen[copy.topic].append(bytes(copy.payload))
+        seen[copy.topic].append(copy.packet.payload)
     assert seen == {topic: [b"kept", b"event"] for topic in topics}

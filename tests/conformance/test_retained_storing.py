@@ -77,7 +77,9 @@ def test_message_outlives_an_expired_session(stage: Stage, version: int) -> None
     publisher.publish("a", "1", qos=1, retain=True)
     publisher.cut()
     stage.pass_time(3)
-    assert stage.client(version, "p", clean=False).wire.connack.session_present is False
+    connack = stage.client(version, "p", clean=False).wire.connack
+    assert connack is not None
+    assert connack.session_present is False
     assert stage.stored(version) == {"a": b"1"}
 
 

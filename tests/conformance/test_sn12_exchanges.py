@@ -9,7 +9,7 @@ CONNECT_KEPT = "08 04 00 01 00 3C 63 31 -> 03 05 00"
 SUBSCRIBE_ALL = "08 12 20 00 03 61 2F 23 -> 08 13 20 00 00 00 03 00"  # a/# at QoS 1
 
 
-def rows(*table):
+def rows(*table: tuple[str, list[int], str]) -> pytest.MarkDecorator:
     """Rows of name, labels and script, each a test of its own that names its labels."""
     return pytest.mark.parametrize(
         "script",
@@ -151,7 +151,7 @@ def rows(*table):
     ),
     ("a foreign version byte", [20], "0C 01 01 00 01 03 00 3C 00 00 63 31 -> 06 02 00 00 01 84"),
 )
-def test_exchange(script):
+def test_exchange(script: str) -> None:
     World(gateway_id=5, predefined={7: b"pre/defined"}).play("peer", script)
 
 
@@ -161,7 +161,7 @@ def test_exchange(script):
     [("04", False, None), ("0C", False, b"new"), ("00", True, b"old"), ("08", True, b"new")],
     ids=["clean", "clean with will", "kept", "kept with will"],
 )
-def test_clean_session_and_will_decide_what_remains(flags, subscribed, will):
+def test_clean_session_and_will_decide_what_remains(flags: str, subscribed: bool, will: bytes | None) -> None:
     world = World()
     world.play(
         "peer",
@@ -197,7 +197,7 @@ def test_clean_session_and_will_decide_what_remains(flags, subscribed, will):
     ],
     ids=["alive", "keep alive over", "asleep", "overslept", "said goodbye"],
 )
-def test_only_a_lost_client_sends_its_will(script, seconds, sent):
+def test_only_a_lost_client_sends_its_will(script: str, seconds: float, sent: bool) -> None:
     world = World()
     hears = world.listener("w")
     world.play(
@@ -209,7 +209,7 @@ def test_only_a_lost_client_sends_its_will(script, seconds, sent):
 
 
 @pytest.mark.clause("SN1.2", "SN12-05")
-def test_updates_replace_the_will_that_is_sent():
+def test_updates_replace_the_will_that_is_sent() -> None:
     world = World()
     hears = world.listener("#")
     world.play("peer", f"{CONNECT}\n05 1A 20 77 31 -> 03 1B 00\n04 1C 78 79 -> 03 1D 00")
@@ -218,7 +218,7 @@ def test_updates_replace_the_will_that_is_sent():
 
 
 @pytest.mark.clause("SN1.2", "SN12-05")
-def test_a_will_that_was_deleted_is_not_sent():
+def test_a_will_that_was_deleted_is_not_sent() -> None:
     world = World()
     hears = world.listener("#")
     world.play("peer", f"{CONNECT}\n05 1A 20 77 31 -> 03 1B 00\n02 1A -> 03 1B 00")
@@ -227,7 +227,7 @@ def test_a_will_that_was_deleted_is_not_sent():
 
 
 @pytest.mark.clause("SN1.2", "SN12-06")
-def test_topic_ids_belong_to_one_client():
+def test_topic_ids_belong_to_one_client() -> None:
     world = World()
     world.play("one", f"{CONNECT}\n09 0A 00 00 00 01 61 2F 62 -> 07 0B 00 01 00 01 00")
     world.play("two", "08 04 04 01 00 3C 63 32 -> 03 05 00\n09 0A 00 00 00 01 78 2F 79 -> 07 0B 00 01 00 01 00")
@@ -238,7 +238,7 @@ def test_topic_ids_belong_to_one_client():
 
 
 @pytest.mark.clause("SN1.2", "SN12-06")
-def test_a_table_that_is_full_is_congestion():
+def test_a_table_that_is_full_is_congestion() -> None:
     world = World(max_topics=2)
     world.play(
         "peer",
@@ -253,7 +253,7 @@ def test_a_table_that_is_full_is_congestion():
 
 
 @pytest.mark.clause("SN1.2", "SN12-09")
-def test_a_resent_qos_2_publish_is_delivered_once():
+def test_a_resent_qos_2_publish_is_delivered_once() -> None:
     world = World()
     hears = world.listener("ab")
     world.play(
@@ -264,7 +264,7 @@ def test_a_resent_qos_2_publish_is_delivered_once():
 
 
 @pytest.mark.clause("SN1.2", "SN12-09")
-def test_deliveries_are_resent_with_dup_until_acknowledged():
+def test_deliveries_are_resent_with_dup_until_acknowledged() -> None:
     world = World(retry_ms=10_000, retries=3)
     world.play("peer", f"{CONNECT}\n07 12 42 00 05 61 62 -> 08 13 40 00 00 00 05 00")
     world.publish("ab", "on", qos=2)
@@ -288,7 +288,7 @@ def test_deliveries_are_resent_with_dup_until_acknowledged():
 
 
 @pytest.mark.clause("SN1.2", "SN12-09", "SN12-13")
-def test_a_client_that_never_acknowledges_is_lost():
+def test_a_client_that_never_acknowledges_is_lost() -> None:
     world = World(retry_ms=1_000, retries=3)
     hears = world.listener("w")
     world.play("peer", "08 04 0C 01 00 3C 63 31 -> 02 06\n04 07 00 77 -> 02 08\n06 09 64 65 61 64 -> 03 05 00")
@@ -313,7 +313,7 @@ def test_a_client_that_never_acknowledges_is_lost():
     ],
     ids=["predefined", "short", "not open", "normal id", "unknown id"],
 )
-def test_publishing_without_a_connection(packet, stored):
+def test_publishing_without_a_connection(packet: str, stored: dict[str, bytes]) -> None:
     world = World(predefined={7: b"pre/defined"}, open_filters=[b"pre/#", b"ab"], open_retain=True)
     world.play("peer", f"{packet} -> -")
     assert world.broker.retained.count == sum(value is not None for value in stored.values())
@@ -322,7 +322,7 @@ def test_publishing_without_a_connection(packet, stored):
 
 
 @pytest.mark.clause("SN1.2", "SN12-10")
-def test_publishing_without_a_connection_is_off_unless_topics_are_named():
+def test_publishing_without_a_connection_is_off_unless_topics_are_named() -> None:
     world = World(predefined={7: b"pre/defined"})
     hears = world.listener("#")
     world.play("peer", "09 0C 71 00 07 00 00 6F 6E -> -\n09 0C 72 61 62 00 00 6F 6E -> -")
@@ -331,7 +331,7 @@ def test_publishing_without_a_connection_is_off_unless_topics_are_named():
 
 
 @pytest.mark.clause("SN1.2", "SN12-10")
-def test_publishing_without_a_connection_cannot_retain_unless_allowed():
+def test_publishing_without_a_connection_cannot_retain_unless_allowed() -> None:
     world = World(open_filters=[b"ab"])
     hears = world.listener("#")
     world.play("peer", "09 0C 72 61 62 00 00 6F 6E -> -")
@@ -340,7 +340,7 @@ def test_publishing_without_a_connection_cannot_retain_unless_allowed():
 
 
 @pytest.mark.clause("SN1.2", "SN12-11")
-def test_topics_of_a_wildcard_are_registered_one_by_one():
+def test_topics_of_a_wildcard_are_registered_one_by_one() -> None:
     world = World(predefined={7: b"a/pre"})
     for topic in ("a/1", "a/2", "a/pre"):
         world.publish(topic, "on", retain=True)
@@ -358,14 +358,14 @@ def test_topics_of_a_wildcard_are_registered_one_by_one():
 
 
 @pytest.mark.clause("SN1.2", "SN12-11")
-def test_short_topics_need_no_registration():
+def test_short_topics_need_no_registration() -> None:
     world = World()
     world.publish("ab", "on", retain=True)
     world.play("peer", f"{CONNECT}\n06 12 00 00 03 23 -> 08 13 00 00 00 00 03 00, 09 0C 12 61 62 00 00 6F 6E")
 
 
 @pytest.mark.clause("SN1.2", "SN12-11")
-def test_a_topic_that_the_client_refuses_is_skipped():
+def test_a_topic_that_the_client_refuses_is_skipped() -> None:
     world = World()
     world.publish("a/1", "on", qos=1, retain=True)
     world.publish("a/2", "on", qos=1, retain=True)
@@ -382,7 +382,7 @@ def test_a_topic_that_the_client_refuses_is_skipped():
 
 
 @pytest.mark.clause("SN1.2", "SN12-11")
-def test_a_client_that_lost_an_id_is_told_it_again():
+def test_a_client_that_lost_an_id_is_told_it_again() -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n08 12 20 00 03 61 2F 62 -> 08 13 20 00 01 00 03 00")
     world.publish("a/b", "on", qos=1)
@@ -398,7 +398,7 @@ def test_a_client_that_lost_an_id_is_told_it_again():
 
 
 @pytest.mark.clause("SN1.2", "SN12-12")
-def test_a_sleeping_client_gets_what_came_when_it_wakes():
+def test_a_sleeping_client_gets_what_came_when_it_wakes() -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n07 12 22 00 05 61 62 -> 08 13 20 00 00 00 05 00\n04 18 01 2C -> 02 18")
     for number, qos in (("1", 1), ("2", 1), ("3", 0)):
@@ -417,7 +417,7 @@ def test_a_sleeping_client_gets_what_came_when_it_wakes():
 
 
 @pytest.mark.clause("SN1.2", "SN12-12")
-def test_a_sleeping_client_may_wake_at_another_address():
+def test_a_sleeping_client_may_wake_at_another_address() -> None:
     world = World()
     world.play("here", f"{CONNECT}\n07 12 22 00 05 61 62 -> 08 13 20 00 00 00 05 00\n04 18 01 2C -> 02 18")
     world.publish("ab", "1", qos=1)
@@ -426,7 +426,7 @@ def test_a_sleeping_client_may_wake_at_another_address():
 
 
 @pytest.mark.clause("SN1.2", "SN12-12")
-def test_connect_brings_a_sleeping_client_back_with_all_it_had():
+def test_connect_brings_a_sleeping_client_back_with_all_it_had() -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n07 12 22 00 05 61 62 -> 08 13 20 00 00 00 05 00\n04 18 01 2C -> 02 18")
     world.publish("ab", "1", qos=1)
@@ -436,13 +436,13 @@ def test_connect_brings_a_sleeping_client_back_with_all_it_had():
 
 
 @pytest.mark.clause("SN1.2", "SN12-12")
-def test_a_new_duration_changes_the_sleep():
+def test_a_new_duration_changes_the_sleep() -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n04 18 00 3C -> 02 18\n~ 80\n04 18 00 78 -> 02 18\n~ 131\n04 16 63 31 -> 02 17")
 
 
 @pytest.mark.clause("SN1.2", "SN12-12")
-def test_messages_at_qos_0_for_a_sleeper_are_bounded():
+def test_messages_at_qos_0_for_a_sleeper_are_bounded() -> None:
     world = World(max_buffered=3)
     world.play("peer", f"{CONNECT}\n07 12 02 00 05 61 62 -> 08 13 00 00 00 00 05 00\n04 18 01 2C -> 02 18")
     for number in range(5):
@@ -452,7 +452,7 @@ def test_messages_at_qos_0_for_a_sleeper_are_bounded():
 
 
 @pytest.mark.clause("SN1.2", "SN12-16")
-def test_retained_messages_are_set_replaced_and_deleted():
+def test_retained_messages_are_set_replaced_and_deleted() -> None:
     world = World()
     hears = world.listener("ab")
     world.play("peer", f"{CONNECT}\n08 0C 12 61 62 00 00 31 -> -\n08 0C 12 61 62 00 00 32 -> -")
@@ -471,7 +471,7 @@ def test_retained_messages_are_set_replaced_and_deleted():
 
 
 @pytest.mark.clause("SN1.2", "SN12-17")
-def test_every_new_subscribe_brings_the_retained_messages():
+def test_every_new_subscribe_brings_the_retained_messages() -> None:
     world = World()
     world.publish("ab", "on", retain=True)
     world.play(
@@ -487,7 +487,7 @@ def test_every_new_subscribe_brings_the_retained_messages():
 
 
 @pytest.mark.clause("SN1.2", "SN12-18")
-def test_advertisements_name_the_gateway_and_the_interval():
+def test_advertisements_name_the_gateway_and_the_interval() -> None:
     assert [packet.hex(" ") for packet in World(gateway_id=5).gateway.advertisements(900)] == [
         "05 00 05 03 84",
         "05 16 05 03 84",
@@ -495,7 +495,7 @@ def test_advertisements_name_the_gateway_and_the_interval():
 
 
 @pytest.mark.clause("SN1.2", "SN12-09")
-def test_a_session_that_is_kept_resends_what_was_not_acknowledged():
+def test_a_session_that_is_kept_resends_what_was_not_acknowledged() -> None:
     world = World()
     world.play("peer", f"{CONNECT_KEPT}\n07 12 22 00 05 61 62 -> 08 13 20 00 00 00 05 00")
     world.publish("ab", "1", qos=1)
@@ -512,7 +512,7 @@ def test_a_session_that_is_kept_resends_what_was_not_acknowledged():
 
 
 @pytest.mark.clause("SN1.2", "SN12-11")
-def test_ids_are_registered_again_in_a_new_connection():
+def test_ids_are_registered_again_in_a_new_connection() -> None:
     world = World()
     world.play("peer", f"{CONNECT_KEPT}\n08 12 00 00 03 61 2F 62 -> 08 13 00 00 01 00 03 00\n02 18 -> 02 18")
     world.play("peer", "08 04 00 01 00 3C 63 31 -> 03 05 00")

@@ -3,7 +3,7 @@
 import pytest
 
 from conformance.sn2_rows import CONNECT, KEPT, RESUMED, WILL, clause, rows
-from holdfast.broker.ports import Authenticator
+from holdfast.broker.ports import Authenticator, Peer
 from sn_world import World
 
 
@@ -85,19 +85,19 @@ from sn_world import World
     ("keep alive", "3.1.6-2 3.2.6-2", f"{CONNECT}\n~ 89\n< -\n~ 2\n< 04 0E 04 8D\n04 0C 00 09 -> 04 0E 04 F4"),
     ("packets keep it alive", "3.1.6-2", f"{CONNECT}\n~ 60\n04 0C 00 09 -> 05 0D 00 09 00\n~ 89\n< -"),
 )
-def test_exchange(script):
+def test_exchange(script: str) -> None:
     World().play("peer", script)
 
 
 @clause("3.1.18-3", "3.1.18-4")
 @pytest.mark.parametrize("client_id", ["a", "0123456789abcdefghijABC", "x" * 200])
-def test_client_ids_of_any_usual_length_are_accepted(client_id):
+def test_client_ids_of_any_usual_length_are_accepted(client_id: str) -> None:
     packet = bytes.fromhex("01 01 00 01 02 00 3C 00 00") + client_id.encode()
     assert World().send("peer", bytes([len(packet) + 1]) + packet) == [bytes.fromhex("06 02 00 00 01 00")]
 
 
 @clause("3.1.18-2", "1.8.4-3")
-def test_the_client_id_names_the_session_byte_for_byte():
+def test_the_client_id_names_the_session_byte_for_byte() -> None:
     world = World()
     world.play("one", f"{KEPT.replace('10 01', '13 01')} EF BB BF -> 06 02 00 00 01 00\n03 0E 00 -> -")
     world.play("two", f"{RESUMED} -> 06 02 00 00 01 00")
@@ -105,14 +105,14 @@ def test_the_client_id_names_the_session_byte_for_byte():
 
 
 @clause("3.2.11-3", "4.1.2-2")
-def test_assigned_client_ids_differ_from_all_others():
+def test_assigned_client_ids_differ_from_all_others() -> None:
     world = World()
     world.play("one", "10 01 01 00 01 02 00 3C 00 00 61 75 74 6F 2D 31 -> 06 02 00 00 01 00")
     world.play("two", "0A 01 01 00 01 02 00 3C 00 00 -> 0C 02 00 00 01 00 61 75 74 6F 2D 32")
 
 
 @clause("3.1.2.7-1", "3.1.2.7-2", "3.2.2.2-2", "3.2.2.3-2")
-def test_limits_are_suggested_only_to_who_takes_suggestions():
+def test_limits_are_suggested_only_to_who_takes_suggestions() -> None:
     world = World(broker_keep_alive_max=30, broker_session_expiry_max=60)
     world.play("one", f"{KEPT} -> 06 02 00 00 01 00")
     world.play("two", "10 01 49 00 01 02 00 3C 00 00 00 00 0E 10 63 32 -> 0C 02 06 00 01 00 00 00 00 3C 00 1E")
@@ -122,7 +122,7 @@ def test_limits_are_suggested_only_to_who_takes_suggestions():
 
 
 @clause("3.1.19-3", "4.14-4")
-def test_a_second_connection_of_a_client_ends_the_first():
+def test_a_second_connection_of_a_client_ends_the_first() -> None:
     world = World()
     world.play("one", CONNECT)
     world.play("two", CONNECT)
@@ -131,7 +131,7 @@ def test_a_second_connection_of_a_client_ends_the_first():
 
 
 @clause("4.14-4", "3.1.2.2-3")
-def test_a_client_that_connects_again_sends_its_own_will():
+def test_a_client_that_connects_again_sends_its_own_will() -> None:
     world = World()
     world.play("peer", f"{WILL}\n04 0C 00 09 -> 05 0D 00 09 00")
     world.pass_time(3)
@@ -145,7 +145,7 @@ def test_a_client_that_connects_again_sends_its_own_will():
     ["~ 100", "04 0E 04 04 -> -", "04 0E 04 80 -> -", "04 03 0C 00 -> 04 0E 04 81"],
     ids=["silence", "disconnect with will", "disconnect for an error", "malformed packet"],
 )
-def test_the_will_goes_out_once_however_the_connection_ends(ending):
+def test_the_will_goes_out_once_however_the_connection_ends(ending: str) -> None:
     world = World()
     hears = world.listener("#")
     world.play("peer", f"{WILL}\n{ending}")
@@ -156,7 +156,7 @@ def test_the_will_goes_out_once_however_the_connection_ends(ending):
 
 
 @clause("3.1.3.3-1")
-def test_a_will_without_retain_is_an_ordinary_message():
+def test_a_will_without_retain_is_an_ordinary_message() -> None:
     world = World()
     hears = world.listener("#")
     world.play("peer", WILL.replace("03 17", "03 07") + "\n04 0E 04 04 -> -")
@@ -165,7 +165,7 @@ def test_a_will_without_retain_is_an_ordinary_message():
 
 
 @clause("3.13.7-3", "3.1.2.2-4", "3.1.2.2-3")
-def test_a_normal_goodbye_discards_the_will():
+def test_a_normal_goodbye_discards_the_will() -> None:
     world = World()
     hears = world.listener("#")
     world.play("peer", f"{WILL}\n03 0E 00 -> -\n~ 200")
@@ -173,7 +173,7 @@ def test_a_normal_goodbye_discards_the_will():
 
 
 @clause("4.1.1-3", "3.1.2.2-3")
-def test_the_will_of_a_kept_session_goes_out_when_the_connection_ends():
+def test_the_will_of_a_kept_session_goes_out_when_the_connection_ends() -> None:
     world = World()
     hears = world.listener("#")
     kept = "1C 01 0B 03 00 01 02 00 3C 00 00 00 00 0E 10 00 03 77 2F 31 00 04 64 65 61 64 63 31"
@@ -181,14 +181,14 @@ def test_the_will_of_a_kept_session_goes_out_when_the_connection_ends():
     assert hears.heard() == [("w/1", b"dead", 0, False)]
 
 
-def test_a_will_by_predefined_alias_is_published_to_its_topic():
+def test_a_will_by_predefined_alias_is_published_to_its_topic() -> None:
     world = World(predefined={7: b"pre/defined"})
     hears = world.listener("#")
     world.play("peer", "11 01 03 01 00 01 02 00 3C 00 00 00 07 00 01 78 31 -> 06 02 00 00 01 00\n04 0E 04 04 -> -")
     assert hears.heard() == [("pre/defined", b"x", 0, False)]
 
 
-def test_a_will_by_an_alias_that_nobody_knows_is_refused():
+def test_a_will_by_an_alias_that_nobody_knows_is_refused() -> None:
     world = World()
     world.play("peer", "11 01 03 01 00 01 02 00 3C 00 00 00 07 00 01 78 31 -> 06 02 00 00 01 82")
     world.play("peer", "11 01 03 00 00 01 02 00 3C 00 00 00 07 00 01 78 31 -> 06 02 00 00 01 82")
@@ -198,12 +198,12 @@ BASIC = "05 00 01 02 00 3C 00 00 0A 4D 51 54 54 2D 42 41 53 49 43 00 06 00 01 75
 
 
 @clause("3.2.2.4-2", "4.11.1-5", "3.1.2.3-1", "4.4.2-1", "4.4.2-2")
-def test_basic_authentication_is_answered_with_its_method():
+def test_basic_authentication_is_answered_with_its_method() -> None:
     World().play("peer", f"1F 01 {BASIC} -> 13 02 08 00 01 00 0A 4D 51 54 54 2D 42 41 53 49 43 00 00")
 
 
 @clause("4.11.1.1-1", "4.11.1.1-2")
-def test_authentication_cannot_be_renewed_with_a_method_that_ends_with_connack():
+def test_authentication_cannot_be_renewed_with_a_method_that_ends_with_connack() -> None:
     world = World()
     world.send("peer", f"1F 01 {BASIC}")
     world.play("peer", "10 0F 00 05 19 0A 4D 51 54 54 2D 42 41 53 49 43 -> 04 0E 04 8C\n04 0C 00 09 -> 04 0E 04 F4")
@@ -212,42 +212,40 @@ def test_authentication_cannot_be_renewed_with_a_method_that_ends_with_connack()
 class Doorkeeper(Authenticator):
     """Remembers who asked; the test answers."""
 
-    def __init__(self, world):
-        self.tickets = []
+    def __init__(self, world: World) -> None:
+        self.tickets: list[tuple[int, str | None, bytes | None]] = []
         world.broker.authenticator = self
 
-    def begin(self, ticket, client_id, username, password, peer):
+    def begin(self, ticket: int, client_id: str, username: str | None, password: bytes | None, peer: Peer) -> None:
         self.tickets.append((ticket, username, password))
 
 
 @clause("3.1.19-7", "3.1.19-2", "4.11.1-4", "3.2.4-2")
-def test_until_the_client_is_known_nothing_of_it_is_processed():
+def test_until_the_client_is_known_nothing_of_it_is_processed() -> None:
     world = World()
     door = Doorkeeper(world)
     world.play("peer", f"1F 01 {BASIC} -> -\n0A 03 03 00 03 61 2F 62 6F 6E -> -\n08 08 23 00 02 61 2F 62 -> -")
     ticket, username, password = door.tickets[0]
     assert (username, password) == ("u", b"p")
-    world.broker.on_authenticated(ticket, 0x86, "", world.now_ms)
-    world.carry_out()
+    world.carry_out(world.broker.on_authenticated(ticket, 0x86, "", world.now_ms))
     world.play("peer", "< 06 02 00 00 01 86\n04 0C 00 09 -> 04 0E 04 F4")
     assert world.broker.sessions == {}
 
 
-def test_a_forged_connect_does_not_touch_a_client_that_has_logged_in():
+def test_a_forged_connect_does_not_touch_a_client_that_has_logged_in() -> None:
     world = World()
     door = Doorkeeper(world)
     world.send("real", f"1F 01 {BASIC}")
-    world.broker.on_authenticated(door.tickets[0][0], 0, "u", world.now_ms)
-    world.carry_out()
+    world.carry_out(world.broker.on_authenticated(door.tickets[0][0], 0, "u", world.now_ms))
     world.taken("real")
     world.play("forged", "0C 01 01 00 01 02 00 3C 00 00 63 31 -> -")
-    world.broker.on_authenticated(door.tickets[1][0], 0, "", world.now_ms)  # let in as nobody in particular
-    world.carry_out()
+    world.carry_out(
+        world.broker.on_authenticated(door.tickets[1][0], 0, "", world.now_ms)
+    )  # let in as nobody in particular
     world.play("forged", "< 06 02 00 00 01 85\n03 0E 00 -> -")
     # the same from the client's own address, which anyone can claim to have
     world.send("real", "0C 01 01 00 01 02 00 3C 00 00 63 31")
-    world.broker.on_authenticated(door.tickets[2][0], 0x87, "", world.now_ms)
-    world.carry_out()
+    world.carry_out(world.broker.on_authenticated(door.tickets[2][0], 0x87, "", world.now_ms))
     world.play("real", "< 06 02 00 00 01 87\n04 0C 00 09 -> 05 0D 00 09 00")
     # nor does its name in a Connection Encapsulation
     world.play("forged", "09 FE 00 02 63 31 03 0E 00 -> 04 0E 04 F4")

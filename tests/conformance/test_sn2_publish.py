@@ -1,5 +1,7 @@
 """MQTT-SN 2.0: PUBLISH and its acknowledgements in both directions, PUBWOS, and what is resent."""
 
+from typing import Any
+
 import pytest
 
 from conformance.sn2_rows import CONNECT, KEPT, RESUMED, clause, rows
@@ -83,12 +85,12 @@ SUBSCRIBE = "08 08 43 00 02 61 2F 62 -> 08 09 04 00 02 00 01 02"  # a/b at QoS 2
         f"{CONNECT}\n06 02 00 00 01 00 -> 04 0E 04 82\n04 0C 00 09 -> 04 0E 04 F4",
     ),
 )
-def test_exchange(script):
+def test_exchange(script: str) -> None:
     World(predefined={7: b"pre/defined"}).play("peer", script)
 
 
 @clause("3.6.2.2.1-1", "3.6.2.5-1", "3.6.2.5-2", "4.5-1", "4.7.2.1-1")
-def test_a_topic_may_be_named_in_three_ways():
+def test_a_topic_may_be_named_in_three_ways() -> None:
     world = World(predefined={7: b"pre/defined"})
     hears = world.listener("#")
     world.play(
@@ -109,7 +111,7 @@ def test_a_topic_may_be_named_in_three_ways():
 
 
 @clause("4.3.4-11", "4.3.4-13")
-def test_a_qos_2_message_is_delivered_once_until_it_is_released():
+def test_a_qos_2_message_is_delivered_once_until_it_is_released() -> None:
     world = World()
     hears = world.listener("#")
     publish = "0C 03 {} 00 05 00 03 61 2F 62 6F 6E -> 05 05 00 05 00"
@@ -120,7 +122,7 @@ def test_a_qos_2_message_is_delivered_once_until_it_is_released():
 
 
 @clause("4.3.3-6")
-def test_after_puback_the_same_id_is_a_new_message():
+def test_after_puback_the_same_id_is_a_new_message() -> None:
     world = World()
     hears = world.listener("#")
     publish = "0C 03 23 00 05 00 03 61 2F 62 6F 6E -> 05 04 00 05 00"
@@ -129,7 +131,7 @@ def test_after_puback_the_same_id_is_a_new_message():
 
 
 @clause("4.6-1", "4.6-2")
-def test_messages_of_one_client_stay_in_order():
+def test_messages_of_one_client_stay_in_order() -> None:
     world = World()
     world.play("reader", f"{CONNECT}\n{SUBSCRIBE}")
     world.play("writer", CONNECT.replace("63 31", "63 32"))
@@ -147,7 +149,7 @@ def test_messages_of_one_client_stay_in_order():
 
 
 @clause("4.3.2-1", "4.7.2-1", "3.8.4-1")
-def test_a_qos_0_message_has_no_id_and_uses_the_alias():
+def test_a_qos_0_message_has_no_id_and_uses_the_alias() -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n{SUBSCRIBE}")
     world.publish("a/b", "on")
@@ -155,7 +157,7 @@ def test_a_qos_0_message_has_no_id_and_uses_the_alias():
 
 
 @clause("2.2-3", "4.3.3-1", "4.3.3-2", "4.3.3-3", "4.3.3-4", "4.9-2")
-def test_qos_1_messages_go_one_at_a_time_each_with_an_id():
+def test_qos_1_messages_go_one_at_a_time_each_with_an_id() -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n{SUBSCRIBE}")
     for number in "123":
@@ -173,7 +175,7 @@ def test_qos_1_messages_go_one_at_a_time_each_with_an_id():
 
 
 @clause("4.3.4-1", "4.3.4-2", "4.3.4-3", "4.3.4-5", "4.3.4-6", "4.3.4-7", "3.6.5.3-1", "2.2-4")
-def test_a_qos_2_delivery_runs_its_exchange():
+def test_a_qos_2_delivery_runs_its_exchange() -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n{SUBSCRIBE}")
     world.publish("a/b", "1", qos=2)
@@ -191,7 +193,7 @@ def test_a_qos_2_delivery_runs_its_exchange():
 
 @clause("4.4.1-2", "4.3.4-6")
 @pytest.mark.parametrize(("qos", "answer"), [(1, "05 04 00 01 80"), (2, "05 05 00 01 83")], ids=["PUBACK", "PUBREC"])
-def test_a_refusal_ends_the_exchange(qos, answer):
+def test_a_refusal_ends_the_exchange(qos: int, answer: str) -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n{SUBSCRIBE}")
     world.publish("a/b", "1", qos=qos)
@@ -200,7 +202,7 @@ def test_a_refusal_ends_the_exchange(qos, answer):
 
 
 @clause("4.4.2-7", "4.3.4-4", "4.3.4-8", "3.6.2.2.3-1")
-def test_resends_are_the_same_packet_with_dup_at_qos_2_alone():
+def test_resends_are_the_same_packet_with_dup_at_qos_2_alone() -> None:
     world = World(response_ms=5_000, backoff_ms=1_000)
     world.play("peer", f"{CONNECT}\n{SUBSCRIBE}")
     world.publish("a/b", "1", qos=1)
@@ -224,7 +226,7 @@ def test_resends_are_the_same_packet_with_dup_at_qos_2_alone():
 
 
 @clause("4.4.2-5")
-def test_who_never_answers_loses_the_connection():
+def test_who_never_answers_loses_the_connection() -> None:
     world = World(response_ms=1_000, backoff_ms=500, retries=3)
     hears = world.listener("w/#")
     will = "18 01 03 17 00 01 02 00 3C 00 00 00 03 77 2F 31 00 04 64 65 61 64 63 31"
@@ -238,7 +240,7 @@ def test_who_never_answers_loses_the_connection():
 
 
 @clause("4.4.1-1", "4.4.1-3")
-def test_a_resumed_session_resends_with_the_old_ids():
+def test_a_resumed_session_resends_with_the_old_ids() -> None:
     world = World()
     world.play("peer", f"{KEPT} -> 06 02 00 00 01 00\n{SUBSCRIBE}")
     world.publish("a/b", "1", qos=2)
@@ -260,7 +262,7 @@ def test_a_resumed_session_resends_with_the_old_ids():
 
 
 @clause("3.6.2.7-2", "3.7.6-7")
-def test_overlapping_subscriptions_deliver_once_at_the_highest_qos():
+def test_overlapping_subscriptions_deliver_once_at_the_highest_qos() -> None:
     world = World()
     world.play(
         "peer",
@@ -272,7 +274,7 @@ def test_overlapping_subscriptions_deliver_once_at_the_highest_qos():
 
 @clause("3.1.7-2", "3.1.7-3")
 @pytest.mark.parametrize(("payload", "fits"), [(13, True), (14, False)])
-def test_nothing_larger_than_the_client_takes_is_sent(payload, fits):
+def test_nothing_larger_than_the_client_takes_is_sent(payload: int, fits: bool) -> None:
     world = World()
     world.play("peer", f"0C 01 01 00 01 02 00 3C 00 14 63 31 -> 06 02 00 00 01 00\n{SUBSCRIBE}")
     world.publish("a/b", "x" * payload, qos=1)
@@ -283,7 +285,7 @@ def test_nothing_larger_than_the_client_takes_is_sent(payload, fits):
 
 
 @clause("3.1.7-2", "3.4-2", "3.4.2.1-2", "3.4.2-1")
-def test_an_alias_is_made_where_only_that_fits():
+def test_an_alias_is_made_where_only_that_fits() -> None:
     world = World()
     world.publish("a/long/topic", "x" * 10, retain=True)
     register = "13 10 01 00 01 00 01" + " " + b"a/long/topic".hex(" ")
@@ -297,7 +299,7 @@ def test_an_alias_is_made_where_only_that_fits():
     )
 
 
-def test_a_message_that_fits_in_no_way_is_skipped_for_this_client_alone():
+def test_a_message_that_fits_in_no_way_is_skipped_for_this_client_alone() -> None:
     world = World()
     world.publish("a/b", "x" * 100, retain=True)
     world.publish("a/c", "y", retain=True)
@@ -307,7 +309,7 @@ def test_a_message_that_fits_in_no_way_is_skipped_for_this_client_alone():
     assert len(world.send("large", "08 08 03 00 02 61 2F 23")) == 3
 
 
-def test_a_message_that_no_datagram_can_hold_is_skipped_for_sensors_alone():
+def test_a_message_that_no_datagram_can_hold_is_skipped_for_sensors_alone() -> None:
     world = World()
     world.publish("a/b", b"x" * 70_000, retain=True)
     world.publish("a/c", b"y", retain=True)
@@ -315,13 +317,13 @@ def test_a_message_that_no_datagram_can_hold_is_skipped_for_sensors_alone():
     assert len(world.retained("a/b") or b"") == 70_000
 
 
-def test_a_publish_that_is_not_allowed_is_refused_and_stores_nothing():
+def test_a_publish_that_is_not_allowed_is_refused_and_stores_nothing() -> None:
     world = World(access=Access([Rule(False, ALL, b"a/#", None, None)], True))
     world.play("peer", f"{CONNECT}\n0C 03 33 00 05 00 03 61 2F 62 6F 6E -> 05 04 00 05 87")
     assert world.retained("a/b") is None
 
 
-def test_too_many_messages_are_congestion():
+def test_too_many_messages_are_congestion() -> None:
     world = World(message_rate=2.0)
     publish = "0C 03 23 00 05 00 03 61 2F 62 6F 6E -> 05 04 00 05"
     world.play("peer", f"{CONNECT}\n{publish} 00\n{publish} 00\n{publish} F1\n~ 1\n{publish} 00")
@@ -331,7 +333,7 @@ def test_too_many_messages_are_congestion():
 
 
 @clause("3.6-1", "3.6.1.4-1", "3.6.1.6-1", "4.3.1-1", "4.3.1-2", "3.6.1.2-1", "4.13-1", "4.13-2", "4.13-4")
-def test_pubwos_by_name_is_an_ordinary_publish_at_qos_0():
+def test_pubwos_by_name_is_an_ordinary_publish_at_qos_0() -> None:
     world = World(open_filters=[b"a/#"], open_retain=True)
     hears = world.listener("#")
     world.play("stranger", "0A 12 13 00 03 61 2F 62 6F 6E -> -")
@@ -344,7 +346,7 @@ def test_pubwos_by_name_is_an_ordinary_publish_at_qos_0():
 
 
 @clause("3.6.1.2.1-1", "3.6.1.4-2")
-def test_pubwos_by_predefined_alias():
+def test_pubwos_by_predefined_alias() -> None:
     world = World(predefined={7: b"a/b"}, open_filters=[b"a/#"], open_retain=True)
     world.play("stranger", "07 12 11 00 07 6F 6E -> -")
     assert world.retained("a/b") == b"on"
@@ -354,7 +356,7 @@ def test_pubwos_by_predefined_alias():
 
 @clause("3.6.1.2-2", "3.6.1.2.1-1")
 @pytest.mark.parametrize("flags", ["33", "93", "1B", "17", "10", "12"])
-def test_a_malformed_pubwos_is_dropped(flags):
+def test_a_malformed_pubwos_is_dropped(flags: str) -> None:
     world = World(open_filters=[b"#"], open_retain=True)
     assert world.send("stranger", f"0A 12 {flags} 00 03 61 2F 62 6F 6E") in ([], [bytes.fromhex("02 18")])
     assert world.broker.retained.count == 0
@@ -362,7 +364,7 @@ def test_a_malformed_pubwos_is_dropped(flags):
 
 @clause("4.3.1-1")
 @pytest.mark.parametrize("settings", [{}, {"open_filters": [b"b/#"], "open_retain": True}], ids=["off", "other topics"])
-def test_pubwos_is_ignored_unless_its_topic_is_named(settings):
+def test_pubwos_is_ignored_unless_its_topic_is_named(settings: dict[str, Any]) -> None:
     world = World(**settings)
     hears = world.listener("#")
     world.send("stranger", "0A 12 13 00 03 61 2F 62 6F 6E")
@@ -370,7 +372,7 @@ def test_pubwos_is_ignored_unless_its_topic_is_named(settings):
     assert world.retained("a/b") is None
 
 
-def test_pubwos_has_a_rate_of_its_own():
+def test_pubwos_has_a_rate_of_its_own() -> None:
     world = World(open_filters=[b"a/#"], open_rate=3.0)
     hears = world.listener("#")
     for _ in range(5):

@@ -108,12 +108,12 @@ MOVABLE = "0C 01 21 00 01 02 00 3C 00 00 63 31 -> 06 02 00 00 01 00"
         f"14 FF 10 40 {'00 ' * 16}-> 04 0E 04 F2",
     ),
 )
-def test_exchange(script):
+def test_exchange(script: str) -> None:
     World().play("peer", script)
 
 
 @clause("3.18-4", "3.1.18-2")
-def test_a_client_that_may_move_is_found_at_its_new_address():
+def test_a_client_that_may_move_is_found_at_its_new_address() -> None:
     world = World()
     world.play("here", f"{MOVABLE}\n{SUBSCRIBE}")
     world.play("there", "0A FE 00 02 63 31 04 0C 00 09 -> 05 0D 00 09 00")
@@ -123,7 +123,7 @@ def test_a_client_that_may_move_is_found_at_its_new_address():
 
 
 @clause("4.14.2-2", "4.14.2-5", "4.14.2-7", "3.15.5-1")
-def test_messages_wait_for_a_sleeping_client():
+def test_messages_wait_for_a_sleeping_client() -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n{SUBSCRIBE}\n{SLEEP}")
     world.publish("a/b", "1", qos=1)
@@ -142,7 +142,7 @@ def test_messages_wait_for_a_sleeping_client():
 
 
 @clause("4.14.2-3", "4.14.2-4")
-def test_a_client_is_sent_as_many_messages_as_it_asked_for():
+def test_a_client_is_sent_as_many_messages_as_it_asked_for() -> None:
     world = World()
     world.play("peer", f"0D 01 11 00 01 02 00 3C 00 00 02 63 31 -> 06 02 00 00 01 00\n{SUBSCRIBE}\n{SLEEP}")
     for number in "123":
@@ -160,7 +160,7 @@ def test_a_client_is_sent_as_many_messages_as_it_asked_for():
 
 
 @clause("4.14.2-5", "4.14.2-6", "3.11.3-4")
-def test_a_client_that_is_awake_and_does_not_answer_is_gone():
+def test_a_client_that_is_awake_and_does_not_answer_is_gone() -> None:
     world = World(response_ms=1_000, backoff_ms=500, retries=2)
     hears = world.listener("w/#")
     world.play("peer", f"{WILL}\n{SUBSCRIBE}\n{SLEEP}")
@@ -171,7 +171,7 @@ def test_a_client_that_is_awake_and_does_not_answer_is_gone():
 
 
 @clause("4.14-3")
-def test_a_client_that_is_awake_may_not_ask_for_more():
+def test_a_client_that_is_awake_may_not_ask_for_more() -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n{SUBSCRIBE}\n{SLEEP}")
     world.publish("a/b", "1", qos=1)
@@ -180,7 +180,7 @@ def test_a_client_that_is_awake_may_not_ask_for_more():
 
 @clause("3.15.2.1-1")
 @pytest.mark.parametrize(("flag", "kept"), [("01", True), ("00", False)], ids=["kept", "forgotten"])
-def test_session_aliases_may_be_forgotten_for_a_sleep_and_predefined_ones_never(flag, kept):
+def test_session_aliases_may_be_forgotten_for_a_sleep_and_predefined_ones_never(flag: str, kept: bool) -> None:
     world = World(predefined={7: b"pre/x"})
     world.play(
         "peer",
@@ -199,7 +199,7 @@ def test_session_aliases_may_be_forgotten_for_a_sleep_and_predefined_ones_never(
 
 
 @clause("4.14.2-2")
-def test_retained_copies_that_were_not_sent_wait_for_the_client_to_wake():
+def test_retained_copies_that_were_not_sent_wait_for_the_client_to_wake() -> None:
     world = World()
     for number in range(3):
         world.publish(f"a/{number}", "on", qos=1, retain=True)
@@ -221,7 +221,7 @@ def test_retained_copies_that_were_not_sent_wait_for_the_client_to_wake():
 
 
 @clause("4.14.2-2")
-def test_retained_copies_at_qos_0_wait_as_well():
+def test_retained_copies_at_qos_0_wait_as_well() -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n08 08 03 00 02 61 2F 23 -> 06 09 01 00 02 00\n{SLEEP}")
     world.publish("a/1", "on")
@@ -229,9 +229,8 @@ def test_retained_copies_at_qos_0_wait_as_well():
 
 
 @clause("3.13.4-1", "3.13.5-1", "3.13.7-1")
-def test_a_server_that_shuts_down_says_so():
+def test_a_server_that_shuts_down_says_so() -> None:
     world = World()
     world.play("peer", CONNECT)
-    world.broker.shut_down(world.now_ms)
-    world.carry_out()
+    world.carry_out(world.broker.shut_down(world.now_ms))
     world.play("peer", "< 04 0E 04 8B")

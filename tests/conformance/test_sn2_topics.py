@@ -101,12 +101,12 @@ PING = "04 0C 00 09 -> 05 0D 00 09 00"
     ),
     ("unsubscribe with reserved flags", "3.9.2-1 3.9.2-2", f"{CONNECT}\n08 0A 23 00 03 61 2F 62 -> 04 0E 04 81"),
 )
-def test_exchange(script):
+def test_exchange(script: str) -> None:
     World(predefined={7: b"pre/defined"}).play("peer", script)
 
 
 @clause("4.7.2.2-6", "4.7.2.2-4")
-def test_the_same_number_means_different_topics_in_both_spaces():
+def test_the_same_number_means_different_topics_in_both_spaces() -> None:
     world = World(predefined={1: b"pre/defined"})
     hears = world.listener("#")
     world.play(
@@ -121,7 +121,7 @@ def test_the_same_number_means_different_topics_in_both_spaces():
 
 
 @clause("4.7.2.2-1")
-def test_session_aliases_live_as_long_as_the_session():
+def test_session_aliases_live_as_long_as_the_session() -> None:
     world = World()
     world.play(
         "peer", f"{KEPT} -> 06 02 00 00 01 00\n08 10 00 00 04 78 2F 79 -> 08 11 04 00 04 00 01 00\n03 0E 00 -> -"
@@ -131,14 +131,14 @@ def test_session_aliases_live_as_long_as_the_session():
 
 
 @clause("4.7.2.2-1")
-def test_session_aliases_belong_to_one_client():
+def test_session_aliases_belong_to_one_client() -> None:
     world = World()
     world.play("one", f"{CONNECT}\n08 10 00 00 04 78 2F 79 -> 08 11 04 00 04 00 01 00")
     world.play("two", f"{CONNECT.replace('63 31', '63 32')}\n08 03 20 00 05 00 01 31 -> 05 04 00 05 F0")
 
 
 @clause("3.5.5-1")
-def test_a_table_of_aliases_that_is_full_is_a_quota_exceeded():
+def test_a_table_of_aliases_that_is_full_is_a_quota_exceeded() -> None:
     World(max_topics=1).play(
         "peer",
         f"{CONNECT}\n06 10 00 00 04 78 -> 08 11 04 00 04 00 01 00\n06 10 00 00 05 79 -> 06 11 00 00 05 97",
@@ -146,7 +146,7 @@ def test_a_table_of_aliases_that_is_full_is_a_quota_exceeded():
 
 
 @clause("3.7.6-3")
-def test_the_same_filter_again_replaces_the_subscription():
+def test_the_same_filter_again_replaces_the_subscription() -> None:
     world = World()
     world.play(
         "peer", f"{CONNECT}\n{TO_AB} -> 08 09 04 00 02 00 01 01\n08 08 03 00 03 61 2F 62 -> 08 09 04 00 03 00 01 00"
@@ -156,7 +156,7 @@ def test_the_same_filter_again_replaces_the_subscription():
 
 
 @clause("3.9.6-2", "3.9.6-3")
-def test_unsubscribe_removes_exactly_its_filter():
+def test_unsubscribe_removes_exactly_its_filter() -> None:
     world = World()
     world.play(
         "peer",
@@ -175,7 +175,7 @@ def test_unsubscribe_removes_exactly_its_filter():
 
 
 @clause("3.9.6-4")
-def test_unsubscribe_lets_a_delivery_that_has_begun_finish():
+def test_unsubscribe_lets_a_delivery_that_has_begun_finish() -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n08 08 43 00 02 61 2F 62 -> 08 09 04 00 02 00 01 02")
     world.publish("a/b", "1", qos=2)
@@ -184,7 +184,7 @@ def test_unsubscribe_lets_a_delivery_that_has_begun_finish():
     )
 
 
-def test_a_request_that_is_meant_again_is_carried_out_again():
+def test_a_request_that_is_meant_again_is_carried_out_again() -> None:
     """A client that has only a few packet ids may well send the same bytes again and mean it."""
     world = World()
     world.play(
@@ -203,7 +203,7 @@ def test_a_request_that_is_meant_again_is_carried_out_again():
 
 
 @clause("3.7.2.5-1")
-def test_no_local_keeps_a_clients_own_messages_from_it():
+def test_no_local_keeps_a_clients_own_messages_from_it() -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n08 08 83 00 02 61 2F 62 -> 08 09 04 00 02 00 01 00\n06 03 00 00 01 31 -> -")
     world.publish("a/b", "2")
@@ -211,7 +211,7 @@ def test_no_local_keeps_a_clients_own_messages_from_it():
 
 
 @clause("4.7.1.2-1", "4.7.1.3-4")
-def test_topics_are_compared_as_they_are_and_wildcards_skip_dollar_topics():
+def test_topics_are_compared_as_they_are_and_wildcards_skip_dollar_topics() -> None:
     world = World()
     world.play(
         "peer", f"{CONNECT}\n06 08 03 00 02 23 -> 06 09 01 00 02 00\n08 08 03 00 03 2B 2F 78 -> 06 09 01 00 03 00"
@@ -227,7 +227,7 @@ def test_topics_are_compared_as_they_are_and_wildcards_skip_dollar_topics():
 
 
 @clause("4.13-1", "4.13-2", "4.13-3", "4.13-4", "4.13-8")
-def test_retained_messages_are_set_replaced_left_alone_and_deleted():
+def test_retained_messages_are_set_replaced_left_alone_and_deleted() -> None:
     world = World()
     hears = world.listener("a/b")
     retained = "09 03 {} 00 03 61 2F 62 {} -> -"
@@ -254,7 +254,7 @@ def test_retained_messages_are_set_replaced_left_alone_and_deleted():
     [(0, True, True), (1, True, False), (2, False, False)],
     ids=["always", "new subscriptions", "never"],
 )
-def test_retain_handling_decides_who_gets_the_retained_message(handling, first, again):
+def test_retain_handling_decides_who_gets_the_retained_message(handling: int, first: bool, again: bool) -> None:
     world = World()
     world.publish("a/b", "on", retain=True)
     flags = f"{0x03 | handling << 2:02X}"
@@ -276,7 +276,7 @@ def test_retain_handling_decides_who_gets_the_retained_message(handling, first, 
 
 @clause("4.13-8", "4.13-9")
 @pytest.mark.parametrize(("flags", "retain"), [("03", "00"), ("13", "10")], ids=["off", "as published"])
-def test_retain_as_published_decides_the_flag_of_live_copies(flags, retain):
+def test_retain_as_published_decides_the_flag_of_live_copies(flags: str, retain: str) -> None:
     world = World()
     world.play("peer", f"{CONNECT}\n08 08 {flags} 00 02 61 2F 62 -> 08 09 04 00 02 00 01 00")
     world.publish("a/b", "1", retain=True)
@@ -286,7 +286,7 @@ def test_retain_as_published_decides_the_flag_of_live_copies(flags, retain):
 
 
 @clause("3.7.6-7", "4.3.3-4")
-def test_retained_messages_go_one_at_a_time_at_the_lower_qos():
+def test_retained_messages_go_one_at_a_time_at_the_lower_qos() -> None:
     world = World()
     for number in range(3):
         world.publish(f"a/{number}", "on", qos=number, retain=True)
@@ -302,13 +302,13 @@ def test_retained_messages_go_one_at_a_time_at_the_lower_qos():
 
 
 @clause("3.8.4-1", "4.7.2-1")
-def test_a_predefined_topic_is_delivered_by_its_alias():
+def test_a_predefined_topic_is_delivered_by_its_alias() -> None:
     world = World(predefined={7: b"a/b"})
     world.publish("a/b", "on", retain=True)
     world.play("peer", f"{CONNECT}\n07 08 01 00 02 00 07 -> 06 09 01 00 02 00, 07 03 11 00 07 6F 6E")
 
 
-def test_a_retained_message_keeps_its_properties_for_others():
+def test_a_retained_message_keeps_its_properties_for_others() -> None:
     world = World()
     hears = world.listener("nothing", version=5)
     properties = bytes.fromhex("03 00 04 74 65 78 74")  # content type "text"
@@ -320,7 +320,7 @@ def test_a_retained_message_keeps_its_properties_for_others():
     assert properties + b"on" in hears.wire.data
 
 
-def test_without_retained_support_a_retained_publish_or_will_is_refused():
+def test_without_retained_support_a_retained_publish_or_will_is_refused() -> None:
     world = World(broker_retain_available=False)
     world.play("peer", f"{CONNECT}\n0A 03 13 00 03 61 2F 62 6F 6E -> 04 0E 04 9A")
     world.play("peer", "18 01 03 17 00 01 02 00 3C 00 00 00 03 77 2F 31 00 04 64 65 61 64 63 31 -> 06 02 00 00 01 9A")

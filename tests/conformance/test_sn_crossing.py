@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker_process import BrokerProcess, start_holdfast
+from broker_process import BrokerProcess, Unique, start_holdfast
 from sn_client import SnClient
 from stage import BOTH, OURS
-from wire import Publish
+from wire import Publish, WireClient
 
 pytestmark = OURS
+
+Sensor = Callable[[int], SnClient]
 
 PREDEFINED = [{"id": 7, "topic": "pre/defined"}]
 
@@ -34,19 +36,19 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def mqtt(both: BrokerProcess, version: int):
+def mqtt(both: BrokerProcess, version: int) -> Iterator[WireClient]:
     with both.client(version) as client:
         client.connect(f"mqtt{time.monotonic_ns()}")
         yield client
 
 
 @pytest.fixture
-def sensor(both: BrokerProcess) -> Iterator[Callable[..., SnClient]]:
+def sensor(both: BrokerProcess) -> Iterator[Sensor]:
     opened: list[SnClient] = []
 
-    def start(version: int, **options: int) -> SnClient:
+    def start(version: int) -> SnClient:
         opened.append(SnClient(both.ports["udp"], version, f"s{time.monotonic_ns()}"))
-        opened[-1].connect(**options)
+        opened[-1].connect()
         return opened[-1]
 
     yield start
@@ -56,7 +58,9 @@ def sensor(both: BrokerProcess) -> Iterator[Callable[..., SnClient]]:
 
 @BOTH
 @pytest.mark.matrix("P1")
-def test_an_exact_filter_is_answered_with_an_alias_that_the_copy_uses(mqtt, sensor, unique):
+def test_an_exact_filter_is_answered_with_an_alias_that_the_copy_uses(
+    mqtt: WireClient, sensor: Sensor, unique: Unique
+) -> None:
     mqtt.publish(unique.topic(), b"on", qos=1, retain=True)
     two = sensor(2)
     two.subscribe(unique.topic(), 1)
@@ -67,7 +71,7 @@ def test_an_exact_filter_is_answered_with_an_alias_that_the_copy_uses(mqtt, sens
 
 @BOTH
 @pytest.mark.matrix("P2")
-def test_a_wildcard_brings_copies_by_name(mqtt, sensor, unique):
+def test_a_wildcard_brings_copies_by_name(mqtt: WireClient, sensor: Sensor, unique: Unique) -> None:
     for letter in "abc":
         mqtt.publish(unique.topic(letter), letter.encode(), qos=1, retain=True)
     two = sensor(2)
@@ -79,7 +83,7 @@ def test_a_wildcard_brings_copies_by_name(mqtt, sensor, unique):
 
 @BOTH
 @pytest.mark.matrix("P3")
-def test_a_wildcard_of_1_2_registers_each_topic(mqtt, sensor, unique):
+def test_a_wildcard_of_1_2_registers_each_topic(mqtt: WireClient, sensor: Sensor, unique: Unique) -> None:
     for letter in "abc":
         mqtt.publish(unique.topic(letter), letter.encode(), qos=1, retain=True)
     one = sensor(1)
@@ -91,7 +95,7 @@ def test_a_wildcard_of_1_2_registers_each_topic(mqtt, sensor, unique):
 
 @BOTH
 @pytest.mark.matrix("P4")
-def test_predefined_and_short_topics_are_the_topics_they_stand_for(mqtt, sensor):
+def test_predefined_and_short_topics_are_the_topics_they_stand_for(mqtt: WireClient, sensor: Sensor) -> None:
     mqtt.publish("pre/defined", b"one", qos=1, retain=True)
     mqtt.publish("xy", b"two", qos=1, retain=True)
     one = sensor(1)
@@ -116,7 +120,9 @@ def test_predefined_and_short_topics_are_the_topics_they_stand_for(mqtt, sensor)
     ],
     ids=["QoS -1 predefined", "QoS -1 short", "PUBWOS"],
 )
-def test_publishes_without_a_connection_store_and_delete(both, mqtt, version, stored, deleted, topic):
+def test_publishes_without_a_connection_store_and_delete(
+    both: BrokerProcess, mqtt: WireClient, version: int, stored: str, deleted: str, topic: str
+) -> None:
     stranger = SnClient(both.ports["udp"], 2, "")
     with stranger:
         mqtt.subscribe(topic, qos=1)
@@ -134,7 +140,7 @@ def test_publishes_without_a_connection_store_and_delete(both, mqtt, version, st
             later.expect_no_message()
 
 
-def wait_for_live(client, topic: str) -> bytes:
+def wait_for_live(client: WireClient, topic: str) -> bytes:
     while True:
         message = client.expect(Publish, topic=topic)
         if not message.retain:
@@ -144,7 +150,9 @@ def wait_for_live(client, topic: str) -> bytes:
 @BOTH
 @pytest.mark.matrix("P6")
 @pytest.mark.parametrize("sn", [1, 2], ids=["1.2", "2.0"])
-def test_copies_for_a_client_that_falls_asleep_wait_for_it(mqtt, sensor, unique, sn):
+def test_copies_for_a_client_that_falls_asleep_wait_for_it(
+    mqtt: WireClient, sensor: Sensor, unique: Unique, sn: int
+) -> None:
     for letter in "abc":
         mqtt.publish(unique.topic(letter), letter.encode(), qos=1, retain=True)
     sleeper = sensor(sn)
@@ -163,7 +171,7 @@ def test_copies_for_a_client_that_falls_asleep_wait_for_it(mqtt, sensor, unique,
 @BOTH
 @pytest.mark.matrix("P7")
 @pytest.mark.parametrize("sn", [1, 2], ids=["1.2", "2.0"])
-def test_a_resent_subscribe_sends_the_copies_once(mqtt, sensor, unique, sn):
+def test_a_resent_subscribe_sends_the_copies_once(mqtt: WireClient, sensor: Sensor, unique: Unique, sn: int) -> None:
     mqtt.publish(unique.topic(), b"on", qos=1, retain=True)
     client = sensor(sn)
     body = bytes((0x00 if sn == 1 else 0x03,)) + b"\x00\x60" + unique.topic().encode()
@@ -185,9 +193,9 @@ class Anyone:
     """A client of any of the four, with what this test needs of it."""
 
     def __init__(self, broker: BrokerProcess, protocol: str) -> None:
-        self.sn = protocol.startswith("SN")
+        self.client: SnClient | WireClient
         name = f"any{time.monotonic_ns()}"
-        if self.sn:
+        if protocol.startswith("SN"):
             self.client = SnClient(broker.ports["udp"], 2 if protocol == "SN2.0" else 1, name)
             self.client.connect()
         else:
@@ -199,14 +207,14 @@ class Anyone:
 
     def retained(self, topic: str) -> tuple[str, bytes, int, bool]:
         self.client.subscribe(topic, qos=1)
-        if self.sn:
+        if isinstance(self.client, SnClient):
             self.client.wait_for(1)
             return self.client.messages[0]
         message = self.client.expect(Publish)
         return message.topic, message.payload, message.qos, message.retain
 
     def close(self) -> None:
-        if self.sn:
+        if isinstance(self.client, SnClient):
             self.client.close()
         else:
             self.client.cut()
@@ -214,7 +222,9 @@ class Anyone:
 
 @BOTH
 @pytest.mark.matrix("P8")
-def test_every_protocol_reads_what_every_protocol_has_retained(both, unique, version):
+def test_every_protocol_reads_what_every_protocol_has_retained(
+    both: BrokerProcess, unique: Unique, version: int
+) -> None:
     """All sixteen pairs; `version` only tells the matrix that both versions of MQTT are among them."""
     assert version in (4, 5)
     for writes in PROTOCOLS:
@@ -231,7 +241,9 @@ def test_every_protocol_reads_what_every_protocol_has_retained(both, unique, ver
 @BOTH
 @pytest.mark.matrix("P9")
 @pytest.mark.parametrize("sn", [1, 2], ids=["1.2", "2.0"])
-def test_a_copy_too_large_for_a_datagram_is_skipped_for_sensors_alone(both, mqtt, sensor, unique, sn, version):
+def test_a_copy_too_large_for_a_datagram_is_skipped_for_sensors_alone(
+    both: BrokerProcess, mqtt: WireClient, sensor: Sensor, unique: Unique, sn: int, version: int
+) -> None:
     mqtt.publish(unique.topic("large"), b"x" * 70_000, qos=1, retain=True)
     mqtt.publish(unique.topic("small"), b"y", qos=1, retain=True)
     client = sensor(sn)

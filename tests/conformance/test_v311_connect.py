@@ -1,6 +1,7 @@
 """3.1.1: CONNECT and CONNACK."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -78,25 +79,28 @@ def test_unknown_protocol_level_gets_return_code_1_and_close(level: int, open_cl
 
 
 # Connect flags: user name 0x80, password 0x40, will retain 0x20, will QoS 0x18, will 0x04, clean session 0x02.
+BROKEN: list[tuple[str, list[str], dict[str, Any]]] = [
+    ("reserved flag", ["MQTT-3.1.2-3"], {"flags": 0x03}),
+    ("will QoS 1 without will", ["MQTT-3.1.2-11", "MQTT-3.1.2-13"], {"flags": 0x0A}),
+    ("will QoS 2 without will", ["MQTT-3.1.2-11", "MQTT-3.1.2-13"], {"flags": 0x12}),
+    ("will retain without will", ["MQTT-3.1.2-11", "MQTT-3.1.2-15"], {"flags": 0x22}),
+    ("will fields without will flag", ["MQTT-3.1.2-11"], {"flags": 0x02, "will": Will("a", b"b")}),
+    ("will QoS 3", ["MQTT-3.1.2-14"], {"flags": 0x1E, "will": Will("a", b"b")}),
+    ("will flag without will fields", ["MQTT-3.1.2-9"], {"flags": 0x06}),
+    ("user name without its flag", ["MQTT-3.1.2-18"], {"flags": 0x02, "username": "u"}),
+    ("user name flag without user name", ["MQTT-3.1.2-19"], {"flags": 0x82}),
+    ("password without its flag", ["MQTT-3.1.2-20"], {"flags": 0x82, "username": "u", "password": b"p"}),
+    ("password flag without password", ["MQTT-3.1.2-21"], {"flags": 0xC2, "username": "u"}),
+    ("password without user name", ["MQTT-3.1.2-22"], {"flags": 0x42, "password": b"p"}),
+]
+
+
 @pytest.mark.clause("3.1.1", "MQTT-3.1.4-1", "MQTT-3.2.2-6")
 @pytest.mark.parametrize(
     ("packet", "clauses"),
     [
         pytest.param(wire.connect("bad", **fields), clauses, id=name, marks=pytest.mark.clause("3.1.1", *clauses))
-        for name, clauses, fields in [
-            ("reserved flag", ["MQTT-3.1.2-3"], {"flags": 0x03}),
-            ("will QoS 1 without will", ["MQTT-3.1.2-11", "MQTT-3.1.2-13"], {"flags": 0x0A}),
-            ("will QoS 2 without will", ["MQTT-3.1.2-11", "MQTT-3.1.2-13"], {"flags": 0x12}),
-            ("will retain without will", ["MQTT-3.1.2-11", "MQTT-3.1.2-15"], {"flags": 0x22}),
-            ("will fields without will flag", ["MQTT-3.1.2-11"], {"flags": 0x02, "will": Will("a", b"b")}),
-            ("will QoS 3", ["MQTT-3.1.2-14"], {"flags": 0x1E, "will": Will("a", b"b")}),
-            ("will flag without will fields", ["MQTT-3.1.2-9"], {"flags": 0x06}),
-            ("user name without its flag", ["MQTT-3.1.2-18"], {"flags": 0x02, "username": "u"}),
-            ("user name flag without user name", ["MQTT-3.1.2-19"], {"flags": 0x82}),
-            ("password without its flag", ["MQTT-3.1.2-20"], {"flags": 0x82, "username": "u", "password": b"p"}),
-            ("password flag without password", ["MQTT-3.1.2-21"], {"flags": 0xC2, "username": "u"}),
-            ("password without user name", ["MQTT-3.1.2-22"], {"flags": 0x42, "password": b"p"}),
-        ]
+        for name, clauses, fields in BROKEN
     ],
 )
 def test_connect_that_breaks_the_format_closes_without_connack(

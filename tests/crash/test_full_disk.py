@@ -31,7 +31,7 @@ def full_disk(process: psutil.Process) -> Iterator[None]:
 def follower(broker: BrokerProcess, name: str) -> psutil.Process:
     def find() -> psutil.Process | None:
         for child in psutil.Process(broker.pid).children():
-            if f"{name}_follower" in " ".join(child.cmdline()):
+            if f"follower_main {name}" in " ".join(child.cmdline()):
                 return child
         return None
 

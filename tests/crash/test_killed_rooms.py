@@ -18,9 +18,9 @@ from crash_rooms import DIED, ROWS, record, take_up
 from holdfast.history.table import complete_from, last_offset, load
 from holdfast.history.writer import HistoryWriter
 from holdfast.journal.disk import Disk
-from holdfast.journal.reader import read_from
 from holdfast.journal.segment import segment_names
 from holdfast.storage.folder import DataFolder
+from log_records import read_from
 
 PROGRAM = [sys.executable, crash_rooms.__file__]
 RECORDS = 300

@@ -13,7 +13,7 @@ from types import FunctionType
 
 HERE = Path(__file__).parent
 os.environ["HOLDFAST_PURE"] = "1"  # compiled code gives a fuzzer nothing to be guided by
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "src")]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "src")]
 
 
 def own_functions() -> Iterator[FunctionType]:
@@ -30,7 +30,8 @@ def own_functions() -> Iterator[FunctionType]:
 
 def main() -> None:
     import atheris
-    from targets import TARGETS
+
+    from fuzz.targets import TARGETS
 
     for function in own_functions():
         atheris.instrument_func(function)

@@ -29,19 +29,20 @@ from holdfast.broker.sn.settings import SnSettings
 from holdfast.config.listener import parse_listener
 from holdfast.config.load import Merge, describe, flatten, nested
 from holdfast.config.settings import Settings
-from holdfast.entry import toml_rules
 from holdfast.errors import ConfigError, HoldfastError, ProtocolError, StoreError
+from holdfast.from_settings import toml_rules
 from holdfast.identity.passwords import is_known
-from holdfast.identity.scram import Exchange, Lookup, derive, parse_verifier
+from holdfast.identity.scram import Lookup, ScramExchange, derive, parse_verifier
 from holdfast.journal.reader import Reader
 from holdfast.journal.record import RECORD_MIN, frame_all
 from holdfast.journal.segment import SegmentName, checksum, encode_head
-from holdfast.net.proxy import parse_header
+from holdfast.net.proxy_protocol import parse_header
 from holdfast.protocol.mqtt.decode import decode
 from holdfast.protocol.mqtt.encode import encode
 from holdfast.protocol.mqtt.frame import FrameBuffer
 from holdfast.protocol.sn import detect, v2_decode, v2_encode, v12
 from holdfast.state.store import StateStore
+from in_process import carry_out
 from packet_strategies import plain
 
 VERSIONS = (3, 4, 5)
@@ -83,19 +84,6 @@ class Ear(Peer):
         self.closed = True
 
 
-def carry_out(broker: Broker) -> None:
-    effects = broker.effects
-    for connection in effects.touched:
-        connection.touched = False
-        if connection.outbox:
-            connection.peer.write(connection.take())
-    effects.touched.clear()
-    for connection in effects.closing:
-        connection.peer.close(connection.close_reason)
-    effects.closing.clear()
-    effects.notes.clear()
-
-
 def small_broker() -> Broker:
     settings = BrokerSettings()
     settings.max_packet_size = 4096
@@ -106,7 +94,7 @@ def small_broker() -> Broker:
 def mqtt_broker(data: bytes) -> None:
     """Two clients feed one broker by turns; a first byte says who is next and how much of the rest is theirs."""
     broker = small_broker()
-    broker.publish(Publisher("", "", "api"), b"kept", b"1", 1, True, NOW_MS)
+    carry_out(broker.publish(Publisher("", "", "api"), b"kept", b"1", 1, True, NOW_MS))
     connections = [broker.open(Ear(), NOW_MS) for _ in range(2)]
     position = 0
     now_ms = NOW_MS
@@ -115,16 +103,12 @@ def mqtt_broker(data: bytes) -> None:
         piece = data[position + 1 : position + 1 + size]
         position += 1 + size
         now_ms += 7
-        broker.receive(connections[who], piece, now_ms)
-        carry_out(broker)
+        carry_out(broker.receive(connections[who], piece, now_ms))
         if broker.has_work():
-            broker.work(now_ms)
-            carry_out(broker)
+            carry_out(broker.work(now_ms))
     for connection in connections:
-        broker.lost(connection, now_ms)
-        carry_out(broker)
-    broker.tick(now_ms + 10**9)
-    carry_out(broker)
+        carry_out(broker.lost(connection, now_ms))
+    carry_out(broker.tick(now_ms + 10**9))
     assert broker.counters.connected_now == 0
 
 
@@ -137,7 +121,7 @@ def sn_decoder(data: bytes) -> None:
         except ProtocolError:
             continue
         try:
-            again = write(packet)  # type: ignore[operator]
+            again = write(packet)
         except HoldfastError:
             continue  # a packet that only the other side sends
         assert plain(read(again)) == plain(packet)
@@ -168,7 +152,7 @@ class Air(Datagrams):
 def sn_gateway(data: bytes) -> None:
     """A length byte before each datagram; its highest bit says from which of two addresses."""
     broker = small_broker()
-    broker.publish(Publisher("", "", "api"), b"kept", b"1", 1, True, NOW_MS)
+    carry_out(broker.publish(Publisher("", "", "api"), b"kept", b"1", 1, True, NOW_MS))
     settings = SnSettings()
     settings.predefined = {1: b"one"}
     settings.open_filters = [b"open/#"]
@@ -180,14 +164,11 @@ def sn_gateway(data: bytes) -> None:
         datagram = data[position + 1 : position + 1 + size]
         position += 1 + size
         now_ms += 50
-        gateway.receive(datagram, (host, 1), host, now_ms)
-        carry_out(broker)
-        broker.tick(now_ms)
+        carry_out(gateway.receive([(datagram, (host, 1), host)], now_ms))
+        carry_out(broker.tick(now_ms))
         if broker.has_work():
-            broker.work(now_ms)
-        carry_out(broker)
-    broker.tick(now_ms + 10**9)
-    carry_out(broker)
+            carry_out(broker.work(now_ms))
+    carry_out(broker.tick(now_ms + 10**9))
 
 
 def journal_reader(data: bytes) -> None:
@@ -325,7 +306,7 @@ LOOKUP = Lookup({"user": derive(b"pencil", b"salt", 1)}, b"seed")
 def scram_exchange(data: bytes) -> None:
     """Nobody gets in without the password, whatever they say."""
     first, _, final = data.partition(b"\n")
-    exchange = Exchange(LOOKUP, "nonce")
+    exchange = ScramExchange(LOOKUP, "nonce")
     try:
         exchange.first(first)
         exchange.final(final.replace(b"NONCE", exchange.nonce.encode()))

@@ -7,29 +7,30 @@ is the outcome as JSON.
 import json
 import sys
 import time
+from collections.abc import Callable
 
 from mqttsn.client import Callback, Client
 
 
-class Inbox(Callback):
-    def __init__(self):
+class Inbox(Callback):  # type: ignore[misc]  # the package has no types
+    def __init__(self) -> None:
         super().__init__()
-        self.messages = []
-        self.done = []
+        self.messages: list[list[object]] = []
+        self.done: list[int] = []
 
-    def message_arrived(self, topic_name, payload, qos, retained, msgid):
+    def message_arrived(self, topic_name: bytes | str, payload: bytes, qos: int, retained: int, msgid: int) -> bool:
         name = topic_name.decode() if isinstance(topic_name, bytes) else topic_name
         self.messages.append([name, payload.decode(), qos, bool(retained)])
         return True
 
-    def published(self, msgid):
+    def published(self, msgid: int) -> None:
         self.done.append(msgid)
 
-    def of(self, topic):
+    def of(self, topic: str) -> list[list[object]]:
         return [message for message in self.messages if message[0] == topic]
 
 
-def wait_for(condition):
+def wait_for(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 10
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -42,7 +42,7 @@ def test_aiomqtt_publishes_and_receives_at_every_qos(
             await reader.subscribe(unique.topic("#"), qos=2)
             for qos in (0, 1, 2):
                 await writer.publish(unique.topic("live"), f"{qos}", qos=qos)
-            got = []
+            got: list[tuple[str, object, int, bool]] = []
             async for message in reader.messages:
                 got.append((str(message.topic), message.payload, message.qos, bool(message.retain)))
                 if len(got) == 4:

@@ -16,8 +16,8 @@ import psutil
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from holdfast.cli.demo import _one_sentence
 from holdfast.errors import UsageError
+from holdfast_demo.command import _one_sentence
 
 TIMEOUT_S = 400.0
 SHORT = ("--rounds", "2")

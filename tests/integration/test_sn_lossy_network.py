@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,10 +15,14 @@ COUNT = 15
 
 
 @pytest.fixture
-def network(start_broker: Callable[..., BrokerProcess]):
-    broker = start_broker(listen=("tcp://127.0.0.1:0", "udp://127.0.0.1:0"), retainer__storage_type="ram", **QUICK)
-    running = LossyNetwork(broker.ports["udp"], delay_s=0.03)
-    running.broker = broker
+def behind(start_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
+    """The broker at the far end of the network."""
+    return start_broker(listen=("tcp://127.0.0.1:0", "udp://127.0.0.1:0"), retainer__storage_type="ram", **QUICK)
+
+
+@pytest.fixture
+def network(behind: BrokerProcess) -> Iterator[LossyNetwork]:
+    running = LossyNetwork(behind.ports["udp"], delay_s=0.03)
     yield running
     running.stop()
     assert min(running.lost, running.doubled, running.delayed) > running.count / 10, "the network was not bad enough"
@@ -26,7 +30,7 @@ def network(start_broker: Callable[..., BrokerProcess]):
 
 @pytest.mark.parametrize("version", [1, 2], ids=["1.2", "2.0"])
 @pytest.mark.parametrize("qos", [1, 2])
-def test_every_message_arrives_through_a_bad_network(network, version, qos):
+def test_every_message_arrives_through_a_bad_network(network: LossyNetwork, version: int, qos: int) -> None:
     """At QoS 1 at least once, at QoS 2 exactly once, and in order of first arrival."""
     reader = SnClient(network.port, version, "reader")
     writer = SnClient(network.port, version, "writer")
@@ -49,9 +53,11 @@ def test_every_message_arrives_through_a_bad_network(network, version, qos):
 
 
 @pytest.mark.parametrize("version", [1, 2], ids=["1.2", "2.0"])
-def test_a_snapshot_arrives_whole_through_a_bad_network(network, version):
+def test_a_snapshot_arrives_whole_through_a_bad_network(
+    behind: BrokerProcess, network: LossyNetwork, version: int
+) -> None:
     """One SUBSCRIBE, however often it is resent, is one snapshot: at QoS 2 each message comes exactly once."""
-    with network.broker.client() as mqtt:
+    with behind.client() as mqtt:
         mqtt.connect("mqtt")
         for number in range(20):
             mqtt.publish(f"set/{number:02}", b"on", qos=2, retain=True)

@@ -16,13 +16,12 @@ from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
 from crash_actors import FOR_EVER, QueueWriter, Subscriber
-from holdfast.broker.connection import Connection
 from holdfast.broker.core import Broker
-from holdfast.broker.log import Log
+from holdfast.broker.session import Connection
 from holdfast.broker.settings import Settings
 from holdfast.errors import StoreError
-from holdfast.net.commit import Commits
-from holdfast.net.hub import Hub
+from holdfast.journal.log import JournalLog
+from holdfast.net.driver import Driver
 from holdfast.state.store import StateStore
 from holdfast.storage.restore import restore_sessions
 from model.world import Buffer, Link
@@ -45,7 +44,8 @@ class SlowJournal:
     healthy = True
     backlog = 0
 
-    def __init__(self) -> None:
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
         self.waiting: deque[tuple[list[bytes], Done | None]] = deque()
         self.durable: list[bytes] = []
 
@@ -68,7 +68,7 @@ class SlowJournal:
 
 
 class Turns:
-    """As much of an event loop as the hub needs."""
+    """As much of an event loop as the driver needs."""
 
     def __init__(self) -> None:
         self.soon: deque[Callable[[], None]] = deque()
@@ -146,15 +146,13 @@ class CrashWorld:
 
     def start(self) -> None:
         self.broker = Broker(Settings(), "auto-")
-        self.broker.offset = self.offset
-        log = Log(True, True, [b"#"])
-        self.broker.log = log
-        restore_sessions(self.broker, self.store, self.now_ms)
-        self.journal = SlowJournal()
+        self.journal = SlowJournal(self.offset + 1)
         self.applied = 0
         self.turns = Turns()
-        self.hub = Hub(self.broker, cast("AbstractEventLoop", self.turns))
-        self.hub.keep(Commits(self.broker, log, cast("Journal", self.journal), False))
+        self.driver = Driver(self.broker, cast("AbstractEventLoop", self.turns))
+        journal = cast("Journal", self.journal)
+        self.driver.use_log(JournalLog(journal, waits=True, waits_to_deliver=False, history_filters=[b"#"]))
+        self.driver.carry_out(restore_sessions(self.broker, self.store, self.now_ms))
 
     def close(self) -> None:
         self.store.close()
@@ -189,8 +187,7 @@ class CrashWorld:
         data = bytes(client.outgoing[:most])
         del client.outgoing[:most]
         if data:
-            self.broker.receive(client.link.connection, data, self.now_ms)
-            self.hub.carry_out()
+            self.driver.carry_out(self.broker.receive(client.link.connection, data, self.now_ms))
 
     def follow(self) -> None:
         """The state takes in what is durable."""
@@ -207,9 +204,7 @@ class CrashWorld:
             self.lose(link.connection)
 
     def lose(self, connection: Connection) -> None:
-        connection.outbox.clear()
-        self.broker.lost(connection, self.now_ms)
-        self.hub.carry_out()
+        self.driver.carry_out(self.broker.lost(connection, self.now_ms))
 
     def crash(self) -> None:
         """Of what is on its way to the disk a beginning gets there, of what is on its way to a client too."""
@@ -218,7 +213,7 @@ class CrashWorld:
         for client in self.clients:
             client.read(self.chance.choice((0, 1, 1000)))
             client.link = None
-        self.offset = self.broker.offset + GAP
+        self.offset = self.broker.log.position + GAP
         self.start()
 
     def settle(self) -> None:
@@ -236,4 +231,4 @@ class CrashWorld:
             quiet = quiet + 1 if self.activity() == before else 0
 
     def activity(self) -> tuple[Any, ...]:
-        return (self.broker.offset, *(len(client.outgoing) for client in self.clients))
+        return (self.broker.log.position, *(len(client.outgoing) for client in self.clients))

@@ -9,49 +9,19 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
 
 from holdfast.broker.core import Broker
-from holdfast.broker.expiry import BUCKET_MS
-from holdfast.broker.log import Log
+from holdfast.broker.effects import Effects
+from holdfast.broker.retained import BUCKET_MS
 from holdfast.broker.settings import Settings
 from holdfast.state.store import StateStore
-from holdfast.storage.disk import DiskStorage
 from holdfast.storage.disk_index import DiskIndex
-from holdfast.storage.progress import silent
-from holdfast.storage.restore import restore_retained, restore_sessions
+from holdfast.storage.restore import restore_retained, restore_sessions, use_disk
+from in_process import ListLog
 from model.steps import Plan
-from model.world import World
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
-    from holdfast.storage.recovery import Recovered
+from model.world import LoggedWorld
 
 APPLY_EVERY = 40  # calls; LMDB lags behind the broker by up to this much
-
-
-class LoggedWorld(World):
-    """The broker makes durable what it must, and never has to wait for it: what its log gathers is only kept here."""
-
-    def __init__(self, plan: Plan, settings: Settings | None = None) -> None:
-        self.records: list[bytes] = []
-        super().__init__(plan, settings)
-
-    def make_broker(self) -> Broker:
-        broker = super().make_broker()
-        broker.log = Log(True, True, [])
-        return broker
-
-    def carry_out(self) -> None:
-        log = self.broker.log
-        assert log is not None
-        if log.has_records:
-            self.records += log.take(self.broker)
-        for connection in self.broker.effects.touched:
-            connection.guarded = False
-        super().carry_out()
 
 
 class DiskWorld(LoggedWorld):
@@ -74,31 +44,29 @@ class DiskWorld(LoggedWorld):
         broker.retained.index = DiskIndex(self.store.retained)
         broker.retained.in_memory = False
 
-    def carry_out(self) -> None:
-        super().carry_out()
+    def carry_out(self, effects: Effects) -> None:
+        super().carry_out(effects)
         self.calls += 1
         if self.calls % APPLY_EVERY == 0:
             self.apply()
 
     def apply(self) -> None:
         """The follower catches up."""
-        if self.records:
-            applied = self.store.apply(self.records)
-            self.records = []
+        records = self.log.drain()
+        if records:
+            applied = self.store.apply(records)
             index = self.broker.retained.index
             if isinstance(index, DiskIndex):
                 index.view.on_applied(applied)
 
     def restart(self) -> None:
         self.apply()
-        offset = self.broker.offset
+        self.log = ListLog(self.log.position)
         self.broker = Broker(self.settings(), "auto-")
-        self.broker.log = Log(True, True, [])
-        self.broker.now_ms = self.now_ms
-        self.broker.offset = offset
+        self.broker.use_log(self.log)
         self.load()
-        restore_sessions(self.broker, self.store, self.now_ms)
-        self.broker.retained.tombstones.known_since = offset
+        self.carry_out(restore_sessions(self.broker, self.store, self.now_ms))
+        self.broker.retained.tombstones.known_since = self.log.position
 
     def load(self) -> None:
         restore_retained(self.broker, self.store, self.now_ms)
@@ -112,10 +80,7 @@ class DiskOnlyWorld(DiskWorld):
     in_memory = False
 
     def load(self) -> None:
-        assert self.broker.log is not None
-        # Of what recovery hands over, only the store matters here; there is no journal and no loop.
-        storage = DiskStorage(self.folder, self.broker, self.broker.log, cast("AbstractEventLoop", None))
-        storage.use_disk(cast("Recovered", SimpleNamespace(store=self.store)), silent)
+        use_disk(self.broker, self.store, self.now_ms)
 
     def holds(self, topic: str) -> bool:
         """On disk an expired message lies until it is purged; it is gone when it is no longer waited for."""

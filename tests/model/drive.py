@@ -34,6 +34,7 @@ from model.steps import (
 )
 from model.world import Link, World
 from wire_packets import (
+    Acknowledgement,
     ConnAck,
     Packet,
     PubAck,
@@ -55,7 +56,7 @@ from wire_packets import Publish as PublishPacket
 from wire_packets import Will as WillFields
 from wire_properties import P, Property, property_block
 
-Answer = TypeVar("Answer", PubAck, PubRec, PubRel, SubAck)
+Answer = TypeVar("Answer", bound=Acknowledgement | SubAck)
 
 DRESS: list[Property] = [(P.CONTENT_TYPE, "t"), (P.USER_PROPERTY, ("k", "1")), (P.USER_PROPERTY, ("k", "2"))]
 

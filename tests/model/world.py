@@ -11,11 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.broker.access import Access
-from holdfast.broker.connection import Connection
 from holdfast.broker.core import Broker
+from holdfast.broker.effects import Effects
+from holdfast.broker.index import Index
 from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy
 from holdfast.broker.ports import Peer
+from holdfast.broker.session import Connection
 from holdfast.broker.settings import Settings
+from in_process import ListLog, carry_out
 from model.fold import Limits
 from model.steps import Plan
 from wire_packets import Packet, Publish, decode
@@ -122,24 +125,20 @@ class World:
         return link
 
     def send(self, link: Link, data: bytes) -> None:
-        self.broker.receive(link.connection, data, self.now_ms)
-        self.carry_out()
+        self.carry_out(self.broker.receive(link.connection, data, self.now_ms))
 
     def lose(self, client: str) -> None:
         """The connection breaks; what the client has not read is gone."""
         link = self.links.pop(client)
-        link.connection.outbox.clear()
-        self.broker.lost(link.connection, self.now_ms)
-        self.carry_out()
+        self.carry_out(self.broker.lost(link.connection, self.now_ms))
 
     def block(self, link: Link) -> None:
         link.blocked = True
-        self.broker.on_blocked(link.connection, self.now_ms)
+        link.connection.outbox.block(self.now_ms)
 
     def unblock(self, link: Link) -> None:
         link.blocked = False
-        self.broker.on_writable(link.connection, self.now_ms)
-        self.carry_out()
+        self.carry_out(self.broker.on_writable(link.connection, self.now_ms))
 
     # What the surroundings do.
 
@@ -147,31 +146,28 @@ class World:
         self.broker.set_access(access)
 
     def kick(self, client_id: str, reason: int) -> bool:
-        kicked = self.broker.kick(client_id, reason, "by an operator's wish", self.now_ms)
-        self.carry_out()
-        return kicked
+        connected = self.broker.is_connected(client_id)
+        self.carry_out(self.broker.kick(client_id, reason, "by an operator's wish", self.now_ms))
+        return connected
 
     def end_session(self, client_id: str) -> bool:
-        ended = self.broker.end_session(client_id, self.now_ms)
-        self.carry_out()
-        return ended
+        absent = client_id in self.broker.sessions and not self.broker.is_connected(client_id)
+        self.carry_out(self.broker.end_session(client_id, self.now_ms))
+        return absent
 
     def shut_down(self) -> None:
-        self.broker.shut_down(self.now_ms)
-        self.carry_out()
+        self.carry_out(self.broker.shut_down(self.now_ms))
 
     def advance(self, ms: int) -> None:
         self.now_ms += ms
 
     def tick(self) -> None:
-        self.broker.tick(self.now_ms)
-        self.carry_out()
+        self.carry_out(self.broker.tick(self.now_ms))
 
     def work(self) -> None:
         """One portion of long work."""
         if self.broker.has_work():
-            self.broker.work(self.now_ms)
-            self.carry_out()
+            self.carry_out(self.broker.work(self.now_ms))
 
     def work_off(self) -> None:
         for _ in range(100_000):
@@ -183,23 +179,10 @@ class World:
     def work_off_expiry(self) -> None:
         """Expired messages leave in portions: let all of them go, without moving snapshots on."""
         while self.broker.expiring:
-            self.broker.tick(self.now_ms)
-            self.carry_out()
+            self.carry_out(self.broker.tick(self.now_ms))
 
-    def carry_out(self) -> None:
-        effects = self.broker.effects
-        for connection in effects.touched:
-            connection.touched = False
-            if not connection.blocked and connection.outbox:
-                connection.peer.write(connection.take())
-        effects.touched.clear()
-        closing = list(effects.closing)
-        effects.closing.clear()
-        for connection in closing:
-            if connection.outbox:
-                connection.peer.write(connection.take())
-            connection.peer.close(connection.close_reason)
-        effects.notes.clear()
+    def carry_out(self, effects: Effects) -> None:
+        carry_out(effects, self.broker.log)
 
     # What can be seen from outside the wire.
 
@@ -221,7 +204,9 @@ class World:
         found = []
         absent = [session for session in broker.sessions.values() if session.connection is None]
         resting = [snapshot.cursor for session in absent for snapshot in session.snapshots]
-        if cursors := [cursor for cursor in broker.retained.index.cursors if cursor not in resting]:
+        index = broker.retained.index
+        assert isinstance(index, Index)
+        if cursors := [cursor for cursor in index.cursors if cursor not in resting]:
             found.append(f"{len(cursors)} cursors")
         if broker.running:
             found.append(f"{len(broker.running)} running snapshots")
@@ -238,6 +223,18 @@ class World:
     def sums(self) -> tuple[int, int]:
         """Messages and bytes that the broker believes it holds."""
         return self.broker.retained.count, self.broker.retained.size
+
+
+class LoggedWorld(World):
+    """A world whose broker keeps a log. The log is a list, and nothing ever waits for it."""
+
+    log: ListLog
+
+    def make_broker(self) -> Broker:
+        self.log = ListLog()
+        broker = super().make_broker()
+        broker.use_log(self.log)
+        return broker
 
 
 def core_settings(plan: Plan) -> Settings:

@@ -8,12 +8,13 @@ from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.decode import decode
 from holdfast.protocol.mqtt.encode import encode
 from holdfast.protocol.mqtt.frame import FrameBuffer
+from holdfast.protocol.mqtt.packets import Packet
 from packet_strategies import VERSIONS, packets, plain
 
 versions = st.sampled_from(VERSIONS)
 
 
-def decode_or_refuse(first_byte, body, version, from_server):
+def decode_or_refuse(first_byte: int, body: bytes, version: int, from_server: bool) -> Packet | None:
     """The packet, or `None` when it was refused as the protocol wants it."""
     try:
         return decode(first_byte, body, version, from_server)
@@ -26,19 +27,21 @@ def decode_or_refuse(first_byte, body, version, from_server):
 
 @given(first_byte=st.integers(0, 255), body=st.binary(max_size=120), version=versions, from_server=st.booleans())
 @example(first_byte=0x10, body=b"", version=4, from_server=False)
-def test_noise_is_a_packet_or_a_protocol_error(first_byte, body, version, from_server):
+def test_noise_is_a_packet_or_a_protocol_error(first_byte: int, body: bytes, version: int, from_server: bool) -> None:
     packet = decode_or_refuse(first_byte, body, version, from_server)
     assert packet is None or packet.kind == first_byte >> 4
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
-def test_mutated_packet_is_a_packet_or_a_protocol_error(version, data):
+def test_mutated_packet_is_a_packet_or_a_protocol_error(version: int, data: st.DataObject) -> None:
     """What still decodes after a change means something: it encodes again and reads back the same."""
     from_server = data.draw(st.booleans())
     buffer = FrameBuffer()
     buffer.feed(encode(data.draw(packets(version, from_server)), version))
-    first_byte, body = buffer.take()
+    frame = buffer.take()
+    assert frame is not None
+    first_byte, body = frame
     mutated = bytearray(body)
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(mutated)))
@@ -54,11 +57,12 @@ def test_mutated_packet_is_a_packet_or_a_protocol_error(version, data):
         spoken = getattr(packet, "version", version)  # a flipped bit may have made it a CONNECT of another version
         buffer.feed(encode(packet, spoken))
         again = buffer.take()
+        assert again is not None
         assert plain(decode(again[0], again[1], spoken, from_server)) == plain(packet)
 
 
 @given(stream=st.binary(max_size=400), version=versions)
-def test_noise_through_frames_is_packets_or_a_protocol_error(stream, version):
+def test_noise_through_frames_is_packets_or_a_protocol_error(stream: bytes, version: int) -> None:
     buffer = FrameBuffer(maximum=300)
     buffer.feed(stream)
     reason = None

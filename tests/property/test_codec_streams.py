@@ -1,5 +1,6 @@
 """However a stream of bytes is cut, the same packets come out."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ from holdfast.protocol.mqtt.frame import FrameBuffer
 from packet_strategies import VERSIONS, packets
 
 
-def frames_of(chunks):
+def frames_of(chunks: Iterable[bytes]) -> tuple[list[tuple[int, bytes]], int]:
     buffer = FrameBuffer()
     frames = []
     for chunk in chunks:
@@ -21,19 +22,19 @@ def frames_of(chunks):
     return frames, buffer.buffered()
 
 
-def cut(stream, places):
+def cut(stream: bytes, places: list[int]) -> list[bytes]:
     edges = [0, *sorted(places), len(stream)]
     return [stream[start:stop] for start, stop in pairwise(edges)]
 
 
 @st.composite
-def streams(draw, version):
+def streams(draw: st.DrawFn, version: int) -> bytes:
     return b"".join(encode(packet, version) for packet in draw(st.lists(packets(version), min_size=1, max_size=6)))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
-def test_any_split_yields_the_same_packets(version, data):
+def test_any_split_yields_the_same_packets(version: int, data: st.DataObject) -> None:
     stream = data.draw(streams(version))
     whole = frames_of([stream])
     assert whole[1] == 0
@@ -43,7 +44,7 @@ def test_any_split_yields_the_same_packets(version, data):
 
 
 @given(data=st.data())
-def test_trailing_bytes_wait_for_their_packet(data):
+def test_trailing_bytes_wait_for_their_packet(data: st.DataObject) -> None:
     stream = data.draw(streams(4))
     tail = data.draw(streams(4))
     kept = data.draw(st.integers(0, 1))
@@ -53,8 +54,8 @@ def test_trailing_bytes_wait_for_their_packet(data):
 
 
 @given(stream=st.binary(max_size=300), places=st.lists(st.integers(0, 300), max_size=8))
-def test_any_split_of_noise_ends_the_same_way(stream, places):
-    def outcome(chunks):
+def test_any_split_of_noise_ends_the_same_way(stream: bytes, places: list[int]) -> None:
+    def outcome(chunks: Iterable[bytes]) -> tuple[object, ...]:
         buffer = FrameBuffer(maximum=200, strict=True)
         frames = []
         for chunk in chunks:

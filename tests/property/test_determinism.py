@@ -91,7 +91,7 @@ def expiry_told(disturb: bool) -> bytes:
             clutter += [bytearray(1 + number * 37 % 400) for _ in range(number % 5)]
         interval = [(P.MESSAGE_EXPIRY, 1)]
         world.send(link, publish(f"t/{number}", b"x", retain=True, properties=interval, version=5))
-    before = world.broker.offset
+    before = world.broker.log.position
     world.advance(5000)
     world.tick()
     world.work_off()

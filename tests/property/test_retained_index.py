@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.broker.connection import NO_ONE
 from holdfast.broker.index import Index
 from holdfast.broker.message import Message, topic_field
+from holdfast.broker.session import NO_ONE
 from holdfast.broker.topics import matches
 
 LEVELS = st.sampled_from(["", "a", "b", "c", "d", "$s"])

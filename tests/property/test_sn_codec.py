@@ -1,5 +1,7 @@
 """MQTT-SN packets through the codec: round trips, truncation, noise, and datagrams thrown at a whole gateway."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from holdfast.errors import ProtocolError
 from holdfast.protocol.sn import v2_decode, v2_encode, v12
 from holdfast.protocol.sn.frame import Envelope, datagrams, frame, head_size, stated_size
+from holdfast.protocol.sn.packets import Packet
 from packet_strategies import plain
 from sn_strategies import packets_2, packets_12
 from sn_world import World
@@ -15,7 +18,7 @@ CODECS = {"1.2": (packets_12(), v12.encode, v12.decode), "2.0": (packets_2(), v2
 versions = pytest.mark.parametrize("version", CODECS)
 
 
-def decode_or_refuse(decode, data):
+def decode_or_refuse(decode: Callable[[bytes], Packet], data: bytes) -> Packet | None:
     """The packet, or None when it was refused as the protocol wants it."""
     try:
         return decode(data)
@@ -28,7 +31,7 @@ def decode_or_refuse(decode, data):
 
 @versions
 @given(data=st.data())
-def test_what_is_encoded_decodes_to_the_same(version, data):
+def test_what_is_encoded_decodes_to_the_same(version: str, data: st.DataObject) -> None:
     packets, encode, decode = CODECS[version]
     packet = data.draw(packets)
     encoded = encode(packet)
@@ -38,7 +41,7 @@ def test_what_is_encoded_decodes_to_the_same(version, data):
 
 @versions
 @given(data=st.data())
-def test_the_long_form_of_the_length_means_the_same(version, data):
+def test_the_long_form_of_the_length_means_the_same(version: str, data: st.DataObject) -> None:
     packets, encode, decode = CODECS[version]
     packet = data.draw(packets)
     encoded = encode(packet)
@@ -49,7 +52,7 @@ def test_the_long_form_of_the_length_means_the_same(version, data):
 
 @versions
 @given(data=st.data())
-def test_a_packet_cut_short_is_refused(version, data):
+def test_a_packet_cut_short_is_refused(version: str, data: st.DataObject) -> None:
     packets, encode, decode = CODECS[version]
     encoded = encode(data.draw(packets))
     cut = data.draw(st.integers(0, len(encoded) - 1))
@@ -58,7 +61,7 @@ def test_a_packet_cut_short_is_refused(version, data):
 
 @versions
 @given(data=st.data())
-def test_noise_is_a_packet_or_a_protocol_error(version, data):
+def test_noise_is_a_packet_or_a_protocol_error(version: str, data: st.DataObject) -> None:
     _, encode, decode = CODECS[version]
     kind = data.draw(st.integers(0, 255))
     packet = decode_or_refuse(decode, frame(kind, data.draw(st.binary(max_size=60))))
@@ -67,12 +70,12 @@ def test_noise_is_a_packet_or_a_protocol_error(version, data):
 
 
 @given(packets=st.lists(st.one_of(packets_12().map(v12.encode), packets_2().map(v2_encode.encode)), max_size=5))
-def test_packets_one_behind_the_other_come_apart_again(packets):
+def test_packets_one_behind_the_other_come_apart_again(packets: list[bytes]) -> None:
     assert datagrams(b"".join(packets), None) == packets
 
 
 @given(packet=packets_2().map(v2_encode.encode), info=st.binary(max_size=100))
-def test_an_envelope_of_2_0_counts_what_is_in_it(packet, info):
+def test_an_envelope_of_2_0_counts_what_is_in_it(packet: bytes, info: bytes) -> None:
     wrapped = Envelope(2, b"", info).wrap(packet)
     assert stated_size(wrapped) == len(wrapped)
     assert wrapped.endswith(info + packet)
@@ -95,7 +98,7 @@ connects = st.sampled_from(
     steps=st.lists(st.tuples(addresses, st.one_of(anything, connects), st.floats(0, 100)), max_size=40),
     open_topics=st.booleans(),
 )
-def test_a_gateway_survives_whatever_comes(steps, open_topics):
+def test_a_gateway_survives_whatever_comes(steps: list[tuple[str, bytes, float]], open_topics: bool) -> None:
     """No exception, every datagram out is one packet, and strangers are sent no more than they sent."""
     world = World(open_filters=[b"#"] if open_topics else [], open_retain=True, predefined={7: b"a/b"})
     world.publish("a/b", "on", qos=1, retain=True)

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from holdfast.broker.core import Broker
 from holdfast.broker.ports import Peer
-from holdfast.broker.session import Session
+from holdfast.broker.session import Session, Subscription
 from holdfast.broker.settings import Settings
-from holdfast.broker.subscription import Subscription, SubscriptionTree
+from holdfast.broker.subscription import SubscriptionTree
 from holdfast.broker.topics import covers, is_valid_filter, matches
 
 LEVELS = st.sampled_from(["", "a", "b", "c", "$x", "é"])

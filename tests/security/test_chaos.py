@@ -133,7 +133,9 @@ class Crowd:
         version = await self.enter(chance, f"stall{number}", reader, writer)
         writer.write(wire.subscribe(1, [("crowd/#", 1)], version=version))
         await writer.drain()
-        writer.transport.pause_reading()
+        transport = writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
         self.tally.stalled += 1
         self.most_stalled = max(self.most_stalled, self.tally.stalled)
         try:
@@ -236,7 +238,7 @@ class Pair:
 
 
 def descriptors(broker: BrokerProcess) -> int:
-    return psutil.Process(broker.pid).num_fds()
+    return int(psutil.Process(broker.pid).num_fds())
 
 
 def rehearse(broker: BrokerProcess, seconds: float) -> Crowd:

@@ -39,15 +39,10 @@ def test_the_image_runs_as_a_user_of_its_own_and_holds_no_secret() -> None:
     assert not re.search(r"password|secret|token", text, re.IGNORECASE)
 
 
-@pytest.mark.xdist_group("sbom")  # which installs the same tools
-@pytest.mark.timeout(400)
 def test_the_linter_has_nothing_to_say_about_the_image() -> None:
-    hadolint = shutil.which("hadolint")
-    if hadolint is None and (DEPLOY.parent / ".venv/bin/python").exists():
-        subprocess.run([DEPLOY.parent / "scripts/tools"], capture_output=True)
-        hadolint = shutil.which("hadolint", path=str(DEPLOY.parent / ".make/tools/bin"))
+    hadolint = shutil.which("hadolint") or shutil.which("hadolint", path=str(DEPLOY.parent / ".make/tools/bin"))
     if hadolint is None:
-        pytest.skip("hadolint cannot be installed from here")
+        pytest.skip("hadolint is not installed: scripts/tools brings it, where there is one for this machine")
     done = subprocess.run([hadolint, str(DEPLOY / "Dockerfile")], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     worse = (DEPLOY / "Dockerfile").read_text().replace("USER 10001:10001", "USER root")

@@ -75,9 +75,9 @@ def test_an_empty_password_file_lets_nobody_in(guarded: Start) -> None:
     site = guarded()
     (site.folder / "users").write_text("")
     site.reload("reloaded certificates")
-    for fields in ({"username": "owner", "password": b"owner's"}, {"username": "", "password": b""}, {}):
+    for username, password in (("owner", b"owner's"), ("", b""), (None, None)):
         client = site.open(5)
-        client.send(wire.connect("x", version=5, **fields))
+        client.send(wire.connect("x", version=5, username=username, password=password))
         assert client.expect(ConnAck).code >= 0x86
 
 

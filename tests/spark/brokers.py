@@ -11,15 +11,16 @@ from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.properties import Properties
 
 from broker_process import BrokerProcess, free_port, start_holdfast
-from holdfast.spark.mqtt.link import LINK_OPTIONS, LinkOptions
+from holdfast.spark.mqtt.connection import BROKER_OPTIONS, BrokerOptions
 from holdfast.spark.options import Options
 
 
-def link_options(port: int, **more: str) -> LinkOptions:
-    return LinkOptions(Options({"host": "127.0.0.1", "port": str(port), **more}, LINK_OPTIONS, "mqtt"))
+def link_options(port: int, **more: str) -> BrokerOptions:
+    return BrokerOptions(Options({"host": "127.0.0.1", "port": str(port), **more}, BROKER_OPTIONS, "mqtt"))
 
 
 class Mosquitto:
@@ -96,7 +97,7 @@ def _answers(port: int) -> bool:
 @contextlib.contextmanager
 def publisher(port: int, version: int = paho.MQTTv5, **options: str) -> Iterator[Callable[..., None]]:
     """Publishes and waits for the acknowledgement, so that what it returned from is the broker's."""
-    client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTProtocolVersion(version))
+    client = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion(version))
     if options:
         client.username_pw_set(options["username"], options["password"])
     client.max_inflight_messages_set(1000)
@@ -105,7 +106,7 @@ def publisher(port: int, version: int = paho.MQTTv5, **options: str) -> Iterator
     waiting: list[paho.MQTTMessageInfo] = []
 
     def publish(
-        topic: str, payload: bytes | str, qos: int = 1, retain: bool = False, properties: object = None
+        topic: str, payload: bytes | str, qos: int = 1, retain: bool = False, properties: Properties | None = None
     ) -> None:
         waiting.append(client.publish(topic, payload, qos, retain, properties))
 

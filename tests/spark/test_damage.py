@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from holdfast.cli.main import build_app
 from holdfast.cli.pipeline_setup import spark_in_one_sentence
 from holdfast.errors import StoreError, UsageError
-from holdfast.spark.damage import check_whole
+from holdfast.spark.failure import check_whole
 from holdfast.spark.keeper import Keeper, history_frame
 from holdfast.spark.ranges import History
 from spark.publishes import publishes, write_history

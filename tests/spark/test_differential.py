@@ -8,6 +8,7 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,8 @@ def story(spark: SparkSession, broker: BrokerProcess, data: Path) -> Story:
 def rows(story: Story) -> list[Row]:
     """All of history, by deltalake alone, in offset order."""
     table = DeltaTable(story.history.location).to_pyarrow_table().sort_by("offset")
-    return table.to_pylist()
+    found: list[Row] = table.to_pylist()
+    return found
 
 
 def wait_until_still(history: History) -> None:
@@ -210,7 +212,8 @@ def lives(row: Row, at_s: float) -> bool:
 
 
 def clock(rows: list[Row], offset: int) -> float:
-    return max(row["timestamp"] for row in rows if row["offset"] <= offset).timestamp()
+    newest: datetime = max(row["timestamp"] for row in rows if row["offset"] <= offset)
+    return newest.timestamp()
 
 
 def compared(row: tuple[object, ...]) -> tuple[object, ...]:

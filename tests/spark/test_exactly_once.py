@@ -71,7 +71,8 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(folder: Path, name: str) -> list[Row]:
-    return DeltaTable(folder / "tables" / name).to_pyarrow_table().to_pylist()
+    rows: list[Row] = DeltaTable(folder / "tables" / name).to_pyarrow_table().to_pylist()
+    return rows
 
 
 def test_intervals_have_each_set_once(survived: Path) -> None:

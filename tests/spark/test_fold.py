@@ -3,6 +3,7 @@
 import random
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,7 @@ def as_set(frame: DataFrame) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def expected(rows: list[Row], **when: object) -> dict[str, tuple[object, ...]]:
+def expected(rows: list[Row], **when: Any) -> dict[str, tuple[object, ...]]:
     return {topic: normal(row) for topic, row in oracle(rows, **when).items()}
 
 

@@ -12,14 +12,14 @@ from pyspark.sql import SparkSession
 from broker_process import BrokerProcess, start_holdfast
 from holdfast.spark.jobs.run import Runner
 from holdfast.spark.keeper import Keeper
-from holdfast.spark.mqtt.link import LINK_OPTIONS
+from holdfast.spark.mqtt.connection import BROKER_OPTIONS
 from holdfast.spark.mqtt.retained import RETAINED_OPTIONS
 from holdfast.spark.mqtt.sink import COLUMNS as SINK_COLUMNS
 from holdfast.spark.mqtt.sink import SINK_OPTIONS
-from holdfast.spark.mqtt.stream import STREAM_OPTIONS
 from holdfast.spark.ranges import History
 from holdfast.spark.shapes import SHAPES
 from holdfast.spark.source import OPTIONS
+from holdfast_mqtt_stream.stream import STREAM_OPTIONS
 from spark.brokers import publisher, wait_for
 from spark.publishes import oracle, publishes
 
@@ -102,7 +102,7 @@ def test_the_fold_as_it_is_explained_is_the_fold() -> None:
     [
         ("History as a source", OPTIONS),
         ("MQTT as a source", (*RETAINED_OPTIONS, *STREAM_OPTIONS)),
-        ("MQTT as a sink", [name for name in SINK_OPTIONS if name not in LINK_OPTIONS]),
+        ("MQTT as a sink", [name for name in SINK_OPTIONS if name not in BROKER_OPTIONS]),
         ("MQTT as a sink", SINK_COLUMNS),
         ("The pipeline", SHAPES),
     ],

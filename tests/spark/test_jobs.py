@@ -16,14 +16,13 @@ from holdfast.errors import UsageError
 from holdfast.history.schema import RETENTION_APP_ID
 from holdfast.spark.fold import fold
 from holdfast.spark.jobs.audit import audit_table
-from holdfast.spark.jobs.numbers import summarise
 from holdfast.spark.jobs.output import plain, write_jsonl, write_parquet
 from holdfast.spark.jobs.page import build_page, describe
 from holdfast.spark.jobs.past import retained_at
 from holdfast.spark.jobs.report import collect
 from holdfast.spark.jobs.restore import plan_restore
 from holdfast.spark.jobs.run import Runner
-from holdfast.spark.jobs.whatif import Limits, Pass, what_if
+from holdfast.spark.jobs.stats import Limits, Pass, summarise, what_if
 from holdfast.spark.keeper import Keeper, history_frame
 from holdfast.spark.ranges import History
 from spark.publishes import START, oracle, publishes, write_history

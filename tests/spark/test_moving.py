@@ -16,7 +16,7 @@ from holdfast.cli import pipeline
 from holdfast.cli.main import build_app
 from holdfast.cli.pipeline_setup import spark_in_one_sentence
 from holdfast.errors import StoreError, UsageError
-from holdfast.spark.jobs.moving import ATTEMPTS, with_fresh_look
+from holdfast.spark.failure import ATTEMPTS, retry_on_vacuumed_files
 from holdfast.spark.keeper import Keeper, history_frame
 from holdfast.spark.ranges import History
 from spark.publishes import oracle, publishes, write_history
@@ -112,15 +112,16 @@ def test_a_restore_plans_with_the_whole_set(invoke: Invoke) -> None:
 def test_files_that_go_while_spark_reads_them_are_looked_for_again(spark: SparkSession, history: Path) -> None:
     """Later than in the commands above: Spark has planned with the files when they go."""
     table = History(str(history))
-    moved = []
+    moved: list[Path] = []
 
     def work() -> int:
         rows = history_frame(spark, table)
         if not moved:
-            moved.append(move(history))
+            move(history)
+            moved.append(history)
         return rows.count()
 
-    assert with_fresh_look(table, work) == len(ROWS)
+    assert retry_on_vacuumed_files(table, work) == len(ROWS)
 
 
 @pytest.mark.parametrize("how", ["arrow", "planning", "reading"])
@@ -145,6 +146,6 @@ def test_a_file_that_is_gone_for_good_is_named(spark: SparkSession, history: Pat
             rows.count()
 
     with pytest.raises((StoreError, UsageError)) as caught, spark_in_one_sentence(False):
-        with_fresh_look(table, work)
+        retry_on_vacuumed_files(table, work)
     assert f"history file {path} is missing, although its table names it" in str(caught.value)
     assert len(tried) == ATTEMPTS

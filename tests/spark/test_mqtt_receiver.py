@@ -15,13 +15,13 @@ import paho.mqtt.client as paho
 import pytest
 
 from holdfast.errors import ProtocolError, UsageError
-from holdfast.spark.mqtt.receiver import Receiver
 from holdfast.spark.mqtt.retained import read_snapshot
-from holdfast.spark.mqtt.spool import Spool, list_files, read_rows
+from holdfast_mqtt_stream.receiver import Receiver
+from holdfast_mqtt_stream.spool import Spool, list_files, read_rows
 from spark.brokers import Holdfast, Mosquitto, link_options, publisher, wait_for
 from wire import PingResp, WireClient, pingreq, publish
 
-BROKERS = {"mosquitto": Mosquitto, "holdfast": Holdfast}
+BROKERS: dict[str, type[Mosquitto | Holdfast]] = {"mosquitto": Mosquitto, "holdfast": Holdfast}
 
 
 @pytest.fixture(params=BROKERS)
@@ -156,7 +156,12 @@ def test_a_full_spool_stops_acknowledging(mosquitto: Mosquitto, tmp_path: Path) 
     held = receiving.end
     assert 10 <= held < 30
     receiving.release(held)
-    wait_for(lambda: receiving.end == 30 or (receiving.release(receiving.end) is not None), "the rest", 5)
+
+    def all_received() -> bool:
+        receiving.release(receiving.end)
+        return receiving.end == 30
+
+    wait_for(all_received, "the rest", 5)
     receiving.stop()
 
 

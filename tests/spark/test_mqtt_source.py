@@ -12,7 +12,7 @@ from paho.mqtt.properties import Properties
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 import holdfast.spark
 from holdfast.spark.failure import reason
@@ -21,7 +21,7 @@ from holdfast.spark.mqtt.retained import read_snapshot
 from holdfast.spark.mqtt.sink import by_topic
 from spark.brokers import Holdfast, Mosquitto, link_options, publisher, wait_for
 
-BROKERS = {"mosquitto": Mosquitto, "holdfast": Holdfast}
+BROKERS: dict[str, type[Mosquitto | Holdfast]] = {"mosquitto": Mosquitto, "holdfast": Holdfast}
 
 
 @pytest.fixture(scope="module", params=BROKERS)
@@ -289,7 +289,7 @@ def test_a_batch_that_was_committed_is_not_sent_again(
     heard: list[bytes] = []
 
     listener = paho.Client(CallbackAPIVersion.VERSION2)
-    listener.on_message = lambda _c, _u, message: heard.append(message.payload)
+    listener.on_message = lambda _c, _u, message: heard.append(bytes(message.payload))
     listener.connect("127.0.0.1", broker.port)
     listener.subscribe("once/#", 1)
     listener.loop_start()

@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from holdfast.cli import pipeline_progress
-from holdfast.cli.pipeline_setup import places
+from holdfast.cli import pipeline_display
+from holdfast.cli.pipeline_setup import find_locations
 from holdfast.errors import UsageError
 from holdfast.spark.session import check_java
 from spark.brokers import Holdfast, link_options, publisher, wait_for
@@ -55,10 +55,12 @@ def test_a_wrong_address_is_one_sentence() -> None:
     assert "is the broker running?" in refusal("stats", "--history", "http://127.0.0.1:1")
 
 
-def test_a_bad_moment_is_one_sentence(tmp_path: Path) -> None:
+def test_a_bad_moment_is_one_sentence_before_spark_is_looked_for(tmp_path: Path) -> None:
     history = write_history(tmp_path / "history", ROWS[:10])
     line = refusal("retained", "--history", history, "--at", "last tuesday", JAVA_HOME=str(tmp_path))
-    assert "Java" in line or "expected an offset" in line
+    assert line.endswith("or a time such as 2026-01-31T12:00:00Z, got 'last tuesday'")
+    assert "expected an offset" in line
+    assert "Java" not in line
 
 
 def test_a_bad_output_file_is_refused_before_work(tmp_path: Path) -> None:
@@ -152,9 +154,9 @@ def chatter(stderr: str) -> list[str]:
 def test_what_takes_long_is_shown_with_rows_and_rate(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pipeline_progress, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(pipeline_progress, "LINE_S", 0.2)
-    with pipeline_progress.spark_work(spark, "counting", 1_000_000):
+    monkeypatch.setattr(pipeline_display, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(pipeline_display, "LINE_S", 0.2)
+    with pipeline_display.spark_work(spark, "counting", 1_000_000):
         spark.range(64, numPartitions=64).rdd.foreach(lambda _number: time.sleep(0.03))
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("counting: ")
@@ -165,7 +167,7 @@ def test_what_takes_long_is_shown_with_rows_and_rate(
 
 
 def test_what_is_quick_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with pipeline_progress.shown("quick", 10) as meter:
+    with pipeline_display.shown("quick", 10) as meter:
         meter.set(10)
     assert capsys.readouterr().err == ""
 
@@ -206,19 +208,19 @@ def test_on_a_terminal_it_is_seen_that_spark_starts(tmp_path: Path, flags: list[
 def test_where_nobody_watches_waiting_shows_nothing(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pipeline_progress, "PATIENCE_S", 0.01)
-    with pipeline_progress.waiting("for something"):
+    monkeypatch.setattr(pipeline_display, "PATIENCE_S", 0.01)
+    with pipeline_display.waiting("for something"):
         time.sleep(0.1)
     assert capfd.readouterr() == ("", "")
 
 
 def test_the_device_template_comes_from_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text('[pipeline]\ndevices = "plant/{machine}/#"\n')
-    assert places(None, None, None, tmp_path / "holdfast.toml").devices == "plant/{machine}/#"
-    assert places(None, None, None, None).devices == "site/{site}/line/{line}/{device}/#"
+    assert find_locations(None, None, None, tmp_path / "holdfast.toml").devices == "plant/{machine}/#"
+    assert find_locations(None, None, None, None).devices == "site/{site}/line/{line}/{device}/#"
     (tmp_path / "holdfast.toml").write_text('[pipeline]\ndevices = "plant/#"\n')
     with pytest.raises(UsageError, match="expected a topic with names in braces"):
-        places(None, None, None, tmp_path / "holdfast.toml")
+        find_locations(None, None, None, tmp_path / "holdfast.toml")
 
 
 def rows_in(data: Path) -> int:

@@ -2,14 +2,14 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page
 
 from browser_visit import Visit
-from holdfast.spark.jobs.findings import GOOD, LOOK, findings
 from holdfast.spark.jobs.page import build_page
-from holdfast.spark.jobs.report import AGES, AHEAD, CHANGES, ReportData
+from holdfast.spark.jobs.report import AGES, AHEAD, CHANGES, GOOD, LOOK, ReportData, findings
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 LONG = "site/4/line/2/" + "camera/" * 20 + "frame"
@@ -57,7 +57,7 @@ def background(page: Page) -> int:
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_chart_is_drawn_offline_and_nothing_sticks_out(
-    browser: Browser, report: Path, width: int, scheme: str
+    browser: Browser, report: Path, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True)
     page = context.new_page()
@@ -80,7 +80,7 @@ def test_every_chart_is_drawn_offline_and_nothing_sticks_out(
 
 def test_the_first_thing_said_is_what_is_worth_a_look() -> None:
     said = {finding.anchor: finding for finding in findings(sample())}
-    assert said["refused"].mood == LOOK
+    assert said["refused"].severity == LOOK
     assert (
         "100 values were not remembered (0.1 % of all messages), 70 of them because: too many" in said["refused"].text
     )
@@ -92,8 +92,8 @@ def test_the_first_thing_said_is_what_is_worth_a_look() -> None:
 def test_nothing_wrong_is_said_too() -> None:
     data = sample()
     data.refusals, data.quiet, data.hygiene, data.busiest = [], [], [], []
-    assert [finding.anchor for finding in findings(data) if finding.mood == GOOD] == ["refused", "quiet", "ghost"]
-    assert not [finding for finding in findings(data) if finding.mood == LOOK]
+    assert [finding.anchor for finding in findings(data) if finding.severity == GOOD] == ["refused", "quiet", "ghost"]
+    assert not [finding for finding in findings(data) if finding.severity == LOOK]
 
 
 def test_every_finding_leads_somewhere() -> None:

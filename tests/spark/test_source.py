@@ -29,7 +29,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_history(tmp_path_factory.mktemp("source") / "history", ROWS, files=7)
 
 
-def read(spark: SparkSession, path: str, **options: object) -> DataFrame:
+def read(spark: SparkSession, path: str, **options: str | int | bool) -> DataFrame:
     return spark.read.format("holdfast").options(**options).load(path)
 
 
@@ -142,7 +142,7 @@ class Drain:
         self.spark, self.checkpoint = spark, checkpoint
         self.batches: list[list[int]] = []
 
-    def run(self, path: str, **options: object) -> list[list[int]]:
+    def run(self, path: str, **options: str | int | bool) -> list[list[int]]:
         self.batches = []
         frame = self.spark.readStream.format("holdfast").options(**options).load(path)
         query = (
@@ -348,7 +348,11 @@ def test_kafkas_names_mean_the_same(spark: SparkSession, tmp_path: Path) -> None
         if millis(begin) * 1000 <= micros(row["timestamp"]) < millis(finish) * 1000
         and row["topic"].startswith("site/2/")
     ]
-    options = {"startingTimestamp": millis(begin), "endingTimestamp": millis(finish), "subscribe": "site/2/#"}
+    options: dict[str, str | int] = {
+        "startingTimestamp": millis(begin),
+        "endingTimestamp": millis(finish),
+        "subscribe": "site/2/#",
+    }
     assert offsets(read(spark, path, **options)) == wanted
     assert wanted
     assert offsets(read(spark, path, startingTimestamp=finish.isoformat())) == [

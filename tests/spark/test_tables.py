@@ -65,7 +65,8 @@ def built(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Keep
 
 def rows_of(keeper: Keeper, name: str) -> list[dict[str, Any]]:
     """Read by deltalake, not by Spark: any Delta reader must see the same."""
-    return DeltaTable(keeper.tables[name].root).to_pyarrow_table().to_pylist()
+    rows: list[dict[str, Any]] = DeltaTable(keeper.tables[name].root).to_pyarrow_table().to_pylist()
+    return rows
 
 
 def test_every_table_has_come_to_the_end(built: Keeper) -> None:

@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from holdfast.cli.main import build_app
-from holdfast.config.keys import KEYS
+from holdfast.config.load import KEYS
 
 
 @pytest.fixture(autouse=True)

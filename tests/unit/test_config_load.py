@@ -215,7 +215,7 @@ def test_an_empty_variable_takes_an_optional_value_away(tmp_path: Path) -> None:
 
 def test_settings_cannot_be_changed_once_read() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        load(environ={}).settings.limits.max_qos = 1  # type: ignore[misc]
+        load(environ={}).settings.limits.max_qos = 1
 
 
 def test_reload_reads_the_file_again_and_keeps_flags(tmp_path: Path) -> None:

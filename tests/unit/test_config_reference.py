@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import Settings, load
-from holdfast.config.keys import KEYS, SECTIONS
 from holdfast.config.listener import OPTIONS
+from holdfast.config.load import KEYS, SECTIONS
 from holdfast.config.reference import EXAMPLE_VALUES, example, reference
 
 ROOT = Path(__file__).parents[2]

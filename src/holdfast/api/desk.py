@@ -11,8 +11,8 @@ from typing import Protocol
 
 from holdfast.api.problem import Problem
 from holdfast.broker.core import Broker
+from holdfast.broker.effects import Accepted
 from holdfast.broker.message import BY_USER, Message, Publisher
-from holdfast.broker.publishing import publish_as
 from holdfast.errors import StoreError
 from holdfast.journal.writer import Journal
 from holdfast.protocol.wire import decode_text
@@ -29,7 +29,22 @@ class Hub(Protocol):
 
     def now_ms(self) -> int: ...
 
-    def carry_out(self) -> None: ...
+    def publish(
+        self,
+        publisher: Publisher,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: bytes = b"",
+        expiry_s: int = -1,
+    ) -> Accepted: ...
+
+    def kick(self, client_id: str, reason: int, text: str) -> bool: ...
+
+    def end_session(self, client_id: str) -> bool: ...
+
+    async def durable(self) -> None: ...
 
 
 class Desk:
@@ -79,25 +94,20 @@ class Desk:
         """Publish; the caller carries out what follows with `settle`. The MQTT reason code."""
         check_topic_name(topic)
         broker = self.broker
-        if broker.log is not None and not broker.log.healthy:
+        if not broker.log.healthy:
             raise Problem(503, "nothing can be stored now: the disk is full or failing")
-        broker.now_ms = self.now_ms()
         if broker.find_route(len(topic).to_bytes(2, "big") + topic).reserved:
             raise Problem(
                 403, f"topic {topic.decode()!r} belongs to the broker, expected one that clients may write to"
             )
-        return publish_as(broker, publisher, topic, payload, qos, retain, properties, expiry_s)
+        return self.hub.publish(publisher, topic, payload, qos, retain, properties, expiry_s).reason
 
     async def settle(self) -> None:
-        """Let what was published leave, and wait until it is durable."""
-        self.hub.carry_out()
-        if self.journal is None:
-            return
-        done: asyncio.Future[StoreError | None] = self.hub.loop.create_future()
-        self.journal.append([], lambda error: None if done.cancelled() else done.set_result(error))
-        error = await done
-        if error is not None:
-            raise Problem(503, str(error))
+        """Wait until what was published is durable."""
+        try:
+            await self.hub.durable()
+        except StoreError as error:
+            raise Problem(503, str(error)) from None
 
 
 def check_topic_name(topic: bytes) -> None:

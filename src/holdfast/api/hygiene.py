@@ -33,7 +33,7 @@ class Hygiene:
     async def look(self, days: float, expiring_s: float, depth: int, limit: int) -> dict[str, object]:
         survey = surveys.begin(self.desk.now_ms(), days, expiring_s, depth, limit)
         index = self.desk.broker.retained.index
-        cursor = index.cursor(b"#", self.desk.broker.offset)
+        cursor = index.cursor(b"#", self.desk.broker.log.position)
         try:
             while not cursor.ended:
                 survey_some(cursor, survey, PORTION)

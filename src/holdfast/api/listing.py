@@ -101,7 +101,7 @@ def cursor_of(desk: Desk, topic_filter: str, query: Query) -> TopicCursor:
     """No wildcard reaches topics that begin with `$`: hidden ones are asked for beside `#`, and only there."""
     check_filter(topic_filter)
     if not query.hidden:
-        return desk.broker.retained.index.cursor(topic_filter.encode(), desk.broker.offset)
+        return desk.broker.retained.index.cursor(topic_filter.encode(), desk.broker.log.position)
     if topic_filter != "#":
         raise Problem(400, f"hidden topics go with the filter '#' only, got {topic_filter!r}")
     return desk.broker.retained.index.everything()

@@ -106,10 +106,10 @@ class BrokerCollector(Collector):
 
     def disk(self) -> Iterator[Metric]:
         desk = self.desk
-        yield gauge("holdfast_offset", "Offset of the last accepted publish.", desk.broker.offset)
+        yield gauge("holdfast_offset", "Offset of the last accepted publish.", desk.broker.log.position)
         yield gauge("holdfast_history_lag_offsets", "Offsets the history is behind.", self.series.history_lag())
         yield gauge("holdfast_history_lag_seconds", "Time the history is behind.", self.series.lag_s)
-        state = desk.reached.get("state", desk.broker.offset)
+        state = desk.reached.get("state", desk.broker.log.position)
         behind = 0 if desk.journal is None else max(0, desk.journal.durable - state)
         yield gauge("holdfast_state_lag_offsets", "Offsets the state on disk is behind.", behind)
         journal = desk.journal

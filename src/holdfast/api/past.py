@@ -209,7 +209,7 @@ class Past:
 
     async def removed_by(self, operation: str) -> list[dict[str, Any]]:
         """What one delete through the API took away: for each topic, the row that had set it."""
-        await self.wait_for(self.desk.broker.offset)
+        await self.wait_for(self.desk.broker.log.position)
 
         return await self.ask(lambda reader: removed_by(reader, operation), list)
 

@@ -82,7 +82,7 @@ class Series:
     def newest(self) -> int:
         """The newest offset that the history could have: what is durable, or all there is."""
         journal = self.desk.journal
-        return journal.durable if journal is not None else self.desk.broker.offset
+        return journal.durable if journal is not None else self.desk.broker.log.position
 
     def history_lag(self) -> int:
         if self.desk.history is None:
@@ -117,7 +117,7 @@ class Series:
             "started_at_ms": self.desk.started_at_ms,
             "storage_type": self.desk.storage_type,
             "has_history": self.desk.history is not None,
-            "offset": broker.offset,
+            "offset": broker.log.position,
             "connections": counters.connected_now,
             "sessions": len(broker.sessions),
             "subscriptions": broker.subscriptions.count,

@@ -60,7 +60,7 @@ class Tree:
         """Messages and bytes at and below a place, exactly, however many there are."""
         index = self.desk.broker.retained.index
         topic_filter = b"#" if prefix is None else prefix.encode() + b"/#"
-        cursor = index.cursor(topic_filter, self.desk.broker.offset)
+        cursor = index.cursor(topic_filter, self.desk.broker.log.position)
         count = size = 0
         query = Query()
         try:
@@ -76,7 +76,11 @@ class Tree:
     async def from_walk(self, levels: list[bytes]) -> dict[bytes, Branch]:
         """The children where the set is on disk only: the messages below are walked over."""
         index = self.desk.broker.retained.index
-        cursor = index.everything() if not levels else index.cursor(b"/".join([*levels, b"#"]), self.desk.broker.offset)
+        cursor = (
+            index.everything()
+            if not levels
+            else index.cursor(b"/".join([*levels, b"#"]), self.desk.broker.log.position)
+        )
         depth = len(levels)
         messages: dict[bytes, Message] = {}
         deeper: set[bytes] = set()

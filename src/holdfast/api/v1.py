@@ -318,7 +318,7 @@ class Publication(BaseModel):
 async def publish(parts: In, caller: By, asked: Publication) -> Response:
     """Answered when the message is durable. An empty payload with `retain` deletes what is retained."""
     reason = publish_one(parts, caller, asked, new_operation(caller.admin))
-    version = parts.desk.broker.offset
+    version = parts.desk.broker.log.position
     await parts.desk.settle()
     return JSONResponse({"version": version, "reason": reason, "reason_name": reason_name(reason)})
 
@@ -335,7 +335,7 @@ async def publish_batch(
             refused += publish_one(parts, caller, one, operation) >= 0x80
     finally:
         await parts.desk.settle()
-    version = parts.desk.broker.offset
+    version = parts.desk.broker.log.position
     return JSONResponse({"operation": operation, "count": len(asked), "refused": refused, "version": version})
 
 

@@ -29,8 +29,7 @@ from holdfast.api.parts import By, In
 from holdfast.api.problem import RESPONSES, Problem
 from holdfast.api.v1 import Credentials, Publication, encoded, publish_one, visible
 from holdfast.broker.message import Message
-from holdfast.broker.session import Session
-from holdfast.broker.subscription import Subscription
+from holdfast.broker.session import Session, Subscription
 from holdfast.broker.topics import matches
 from holdfast.broker.views import Query as Wanted
 from holdfast.protocol.mqtt.reasons import ADMINISTRATIVE_ACTION, NO_MATCHING_SUBSCRIBERS, reason_name
@@ -124,7 +123,7 @@ async def put_retainer(parts: In, caller: By, asked: Retainer) -> dict[str, Any]
         settings.max_retained_payload = size
     if asked.backend is not None and asked.backend.max_retained_messages is not None:
         settings.max_retained_messages = asked.backend.max_retained_messages
-        parts.desk.broker.retained.settle()
+        parts.desk.broker.retained.recount()
     return await get_retainer(parts)
 
 
@@ -217,7 +216,7 @@ async def publish(parts: In, caller: By, asked: EmqxPublish) -> Response:
     reason = publish_one(
         parts, caller, one, asked.clientid if caller.admin and asked.clientid else new_operation(caller.admin)
     )
-    version = parts.desk.broker.offset
+    version = parts.desk.broker.log.position
     await parts.desk.settle()
     if reason == NO_MATCHING_SUBSCRIBERS:
         body = {"message": "no_matching_subscribers", "reason_code": reason}
@@ -242,7 +241,7 @@ def client_shape(session: Session) -> dict[str, object]:
         "proto_name": "MQTT-SN" if session.protocol.startswith("SN") else "MQTT",
         "proto_ver": version,
         # What is kept is one and a half times what the client announced.
-        "keepalive": 0 if connection is None else connection.keep_alive_ms * 2 // 3000,
+        "keepalive": 0 if connection is None else connection.agreed.keep_alive_ms * 2 // 3000,
         "clean_start": session.expiry_s == 0,
         "expiry_interval": session.expiry_s,
         "subscriptions_cnt": len(session.subscriptions),
@@ -297,12 +296,9 @@ async def get_client(parts: In, caller: By, clientid: Annotated[str, Path(min_le
 async def delete_client(parts: In, caller: By, clientid: Annotated[str, Path(min_length=1)]) -> Response:
     """An absent client loses its session."""
     caller.need_admin()
-    broker = parts.desk.broker
-    now_ms = parts.desk.now_ms()
-    kicked = broker.kick(clientid, ADMINISTRATIVE_ACTION, "disconnected by the operator", now_ms)
-    if not kicked and not broker.end_session(clientid, now_ms):
+    kicked = parts.desk.hub.kick(clientid, ADMINISTRATIVE_ACTION, "disconnected by the operator")
+    if not kicked and not parts.desk.hub.end_session(clientid):
         raise Problem(404, f"there is no client {clientid!r}")
-    parts.desk.hub.carry_out()
     return Response(status_code=204)
 
 

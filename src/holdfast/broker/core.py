@@ -1,40 +1,52 @@
 """The broker: bytes or a tick in, effects out. It decides; it never waits, writes, logs or asks the time.
 
-The caller gives it the time with every call and carries out `effects` afterwards: write the outboxes of `touched`,
-close `closing`, and call `work` again while `has_work` says so.
+Every call that may change anything is told the time and returns `Effects`, which the caller carries out before the next
+call. Inside, each change goes the same way: it is admitted (`inbound`, `lifecycle`, `subscribing`, `publishing`), the
+log gives it its offset, it is applied to sessions and the retained set, and the bytes that follow from it wait in
+outboxes, marked where they have to wait for the disk.
 """
 
 from collections import deque
 from typing import Final, final
 
-from holdfast.broker import snapshot as snapshots
 from holdfast.broker.access import Access
-from holdfast.broker.connection import Connection
-from holdfast.broker.counters import Counters
-from holdfast.broker.delivery import pump
-from holdfast.broker.effects import Effects
-from holdfast.broker.handshake import on_authenticated, on_authenticated_again, on_challenge, refuse
-from holdfast.broker.inbound import Run, is_crowding, receive
-from holdfast.broker.lifecycle import close, disconnect, end_session, on_session_due, on_will_due
-from holdfast.broker.log import Log
+from holdfast.broker.delivery import pump, write
+from holdfast.broker.effects import Counters, Effects
+from holdfast.broker.inbound import PublishRun, has_slow_receivers, receive
+from holdfast.broker.lifecycle import (
+    close,
+    disconnect,
+    end_session,
+    on_authenticated,
+    on_authenticated_again,
+    on_challenge,
+    on_session_due,
+    on_will_due,
+    refuse,
+)
+from holdfast.broker.log import Log, NullLog
 from holdfast.broker.message import BY_USER, Message, Publisher
-from holdfast.broker.outbound import write
 from holdfast.broker.policy import Policy
 from holdfast.broker.ports import Authenticator, Peer
 from holdfast.broker.publishing import publish_as
+from holdfast.broker.recorder import Recorder
 from holdfast.broker.retained import RetainedStore
-from holdfast.broker.route import Route, build_receivers, is_reserved
-from holdfast.broker.session import Session
+from holdfast.broker.session import Connection, Route, Session, Snapshot, is_reserved
 from holdfast.broker.settings import Settings
-from holdfast.broker.snapshot import Snapshot
-from holdfast.broker.subscription import SubscriptionTree
-from holdfast.broker.timers import CARRIER, CONNECT_TIMEOUT, KEEP_ALIVE, SESSION_EXPIRY, Timer, Timers
+from holdfast.broker.snapshot import step
+from holdfast.broker.subscription import SubscriptionTree, build_receivers
+from holdfast.broker.timers import ADAPTER, CONNECT_TIMEOUT, KEEP_ALIVE, SESSION_EXPIRY, Timer, Timers
 from holdfast.broker.topics import check_topic
-from holdfast.errors import ProtocolError, UnsupportedProtocol
+from holdfast.errors import ProtocolError, UnsupportedProtocol, UsageError
 from holdfast.protocol.mqtt.connection import AUTHENTICATING, CLOSED, CONNECTED, WAITING
 from holdfast.protocol.mqtt.encode import encode_connack
 from holdfast.protocol.mqtt.packets import V311, ConnAck, Connect
-from holdfast.protocol.mqtt.reasons import KEEP_ALIVE_TIMEOUT, SERVER_SHUTTING_DOWN, UNACCEPTABLE_PROTOCOL_311
+from holdfast.protocol.mqtt.reasons import (
+    KEEP_ALIVE_TIMEOUT,
+    QUOTA_EXCEEDED,
+    SERVER_SHUTTING_DOWN,
+    UNACCEPTABLE_PROTOCOL_311,
+)
 from holdfast.protocol.wire import decode_text
 
 # Topics whose receivers are remembered. Past it the cache starts afresh.
@@ -50,7 +62,9 @@ class Broker:
     def __init__(self, settings: Settings, id_prefix: str) -> None:
         self.settings = settings
         self.id_prefix: Final = id_prefix
-        self.effects = Effects()
+        self.log: Log = NullLog()
+        self.effects: Final = Effects()
+        self.recorder = Recorder(self.log, self.effects)
         self.counters = Counters()
         self.timers = Timers()
         self.subscriptions = SubscriptionTree()
@@ -58,159 +72,189 @@ class Broker:
         self.sessions: dict[str, Session] = {}
         self.routes: dict[bytes, Route] = {}
         self.running: deque[Snapshot] = deque()
-        self.run = Run()
+        self.run = PublishRun()
         self.access: Access | None = None
         self.rights_generation = 1
         self.authenticator: Authenticator | None = None
-        self.log: Log | None = None
         self.tickets: dict[int, Connection] = {}
         self.last_ticket = 0
         self.last_assigned = 0
         self.connects_owed = 0.0
         self.connects_since_ms = 0
-        self.offset = 0
-        self.now_ms = 0
+        self.now_ms = 0  # of the call at hand; set by `begin` alone
         self.expiring = False
-        self.congested = False  # the publish at hand met a receiver that is behind
+        self.met_high_water = False  # the publish at hand met a receiver that is behind
+
+    def use_log(self, log: Log) -> None:
+        """Keep entries in this log from now on. Before the first client comes, or what it did is not in it."""
+        self.log = log
+        self.recorder = Recorder(log, self.effects)
+        self.subscriptions.generation += 1
+
+    # The frame of every call.
+
+    def begin(self, now_ms: int) -> None:
+        """A call into the broker begins, at this time."""
+        if not self.effects.is_empty():
+            raise UsageError("the effects of the last call into the broker were not carried out")
+        self.now_ms = now_ms
+
+    def finish(self) -> Effects:
+        """The call is over: returns what is to be done about it."""
+        self.recorder.finish()
+        return self.effects
 
     # What comes in.
 
     def open(self, peer: Peer, now_ms: int, identity: str = "") -> Connection:
-        self.now_ms = now_ms
+        """A network connection is there. Nothing follows from that but a time limit for its CONNECT."""
         connection = Connection(peer, now_ms, identity)
         self.counters.connections_opened += 1
         if self.settings.connect_timeout_ms > 0:
             self.timers.add(now_ms + self.settings.connect_timeout_ms, Timer(CONNECT_TIMEOUT, connection, None))
         return connection
 
-    def receive(self, connection: Connection, data: bytes, now_ms: int) -> None:
-        self.now_ms = now_ms
-        if connection.state == CLOSED:
-            return
-        counters = self.counters
-        received = counters.messages_received
-        before = received[0] + received[1] + received[2]
-        try:
-            receive(self, connection, data)
-        except ProtocolError as error:
-            self.fail(connection, error)
-        version = connection.version & 7
-        counters.received_by_version[version] += received[0] + received[1] + received[2] - before
-        counters.bytes_received_by_version[version] += len(data)
+    def receive(self, connection: Connection, data: bytes, now_ms: int) -> Effects:
+        self.begin(now_ms)
+        if connection.state != CLOSED:
+            self.handle(connection, data)
+        return self.finish()
 
-    def lost(self, connection: Connection, now_ms: int) -> None:
+    def lost(self, connection: Connection, now_ms: int) -> Effects:
         """The network connection is gone without DISCONNECT."""
-        self.now_ms = now_ms
+        self.begin(now_ms)
+        connection.outbox.clear()
         close(self, connection, "connection lost")
+        return self.finish()
 
-    def on_blocked(self, connection: Connection, now_ms: int) -> None:
-        """The transport is full."""
-        connection.blocked = True
-        connection.blocked_since_ms = now_ms
-
-    def is_crowding(self, connection: Connection, now_ms: int) -> bool:
+    def is_backpressured(self, connection: Connection, now_ms: int) -> bool:
         """Asked while a publisher is being held back: is there still reason to?"""
         self.now_ms = now_ms
-        connection.crowding = connection.state == CONNECTED and is_crowding(self, connection)
-        return connection.crowding
+        connection.backpressured = connection.state == CONNECTED and has_slow_receivers(self, connection)
+        return connection.backpressured
 
-    def on_writable(self, connection: Connection, now_ms: int) -> None:
+    def on_writable(self, connection: Connection, now_ms: int) -> Effects:
         """The transport takes bytes again."""
-        self.now_ms = now_ms
-        connection.blocked = False
-        if connection.outbox:
-            self.touch(connection)
+        self.begin(now_ms)
+        connection.outbox.blocked = False
+        if connection.outbox.pieces:
+            self.effects.write_to(connection)
         session = connection.session
         if connection.state == CONNECTED and session is not None:
             pump(self, session)
             for snapshot in session.snapshots:
                 self.wake(snapshot)
-            if connection.carrier is not None:
-                connection.carrier.on_room()
+            if connection.adapter is not None:
+                connection.adapter.on_room()
+        return self.finish()
 
-    def on_authenticated(self, ticket: int, reason: int, username: str, now_ms: int, data: bytes = b"") -> None:
+    def on_authenticated(self, ticket: int, reason: int, username: str, now_ms: int, data: bytes = b"") -> Effects:
         """A login has succeeded or failed; `data` is the last word of a method of MQTT 5."""
-        self.now_ms = now_ms
+        self.begin(now_ms)
         connection = self.tickets.pop(ticket, None)
-        if connection is None:
-            return
-        connection.ticket = 0
-        if connection.state == AUTHENTICATING:
-            connection.state = WAITING
-            on_authenticated(self, connection, reason, username, data)
-            if connection.state == CONNECTED:
-                self.read_on(connection)
-        elif connection.state == CONNECTED:
-            on_authenticated_again(self, connection, reason, username, data)
+        if connection is not None:
+            connection.ticket = 0
+            if connection.state == AUTHENTICATING:
+                connection.state = WAITING
+                on_authenticated(self, connection, reason, username, data)
+                if connection.state == CONNECTED:
+                    self.read_on(connection)
+            elif connection.state == CONNECTED:
+                on_authenticated_again(self, connection, reason, username, data)
+        return self.finish()
 
-    def on_challenge(self, ticket: int, data: bytes, now_ms: int) -> None:
+    def on_challenge(self, ticket: int, data: bytes, now_ms: int) -> Effects:
         """A login by a method of MQTT 5 goes on."""
-        self.now_ms = now_ms
+        self.begin(now_ms)
         connection = self.tickets.get(ticket)
         if connection is not None and connection.state != CLOSED:
             on_challenge(self, connection, data)
             if connection.state == AUTHENTICATING:
                 self.read_on(connection)
+        return self.finish()
 
-    def read_on(self, connection: Connection) -> None:
-        """Look at what came while the client was being made out."""
-        connection.needed = 0
-        if connection.partial_size > 0:
-            data = b"".join(connection.partial)
-            connection.partial.clear()
-            connection.partial_size = 0
-            self.receive(connection, data, self.now_ms)
+    def on_not_durable(self, connections: list[Connection], now_ms: int) -> Effects:
+        """What these were to be told could not be made durable: they go, without it."""
+        self.begin(now_ms)
+        for connection in connections:
+            if connection.state != CLOSED:
+                disconnect(self, connection, QUOTA_EXCEEDED, "the message cannot be stored now")
+        return self.finish()
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: int) -> Effects:
         """Carry out what is due: time-outs, wills, session ends, expiry."""
-        self.now_ms = now_ms
-        timer = self.timers.take(now_ms)
+        self.begin(now_ms)
+        timer = self.timers.pop(now_ms)
         while timer is not None:
             self.on_timer(timer)
-            timer = self.timers.take(now_ms)
+            timer = self.timers.pop(now_ms)
         self.timers.sweep()
         self.expire()
+        return self.finish()
 
-    def work(self, now_ms: int) -> None:
-        """A bounded portion of long work: snapshots in turn, mass expiry."""
-        self.now_ms = now_ms
+    def work(self, now_ms: int) -> Effects:
+        """A bounded portion of long work: snapshots in turn, mass expiry. Call it while `has_work` says so."""
+        self.begin(now_ms)
         if self.expiring:
             self.expire()
         count = len(self.running)
-        if count == 0:
-            return
-        quantum = max(WORK_QUANTUM // count, SNAPSHOT_LEAST)
-        rounds = min(count, WORK_QUANTUM // SNAPSHOT_LEAST)
-        while rounds > 0 and self.running:
-            rounds -= 1
-            snapshot = self.running.popleft()
-            snapshot.running = False
-            self.step(snapshot, quantum)
+        if count > 0:
+            quantum = max(WORK_QUANTUM // count, SNAPSHOT_LEAST)
+            rounds = min(count, WORK_QUANTUM // SNAPSHOT_LEAST)
+            while rounds > 0 and self.running:
+                rounds -= 1
+                snapshot = self.running.popleft()
+                snapshot.running = False
+                step(self, snapshot, quantum)
+        return self.finish()
 
     def has_work(self) -> bool:
         return len(self.running) > 0 or self.expiring
 
-    def shut_down(self, now_ms: int) -> None:
+    def shut_down(self, now_ms: int) -> Effects:
         """Say goodbye to everyone [5: 0x8B]; the caller flushes and closes."""
-        self.now_ms = now_ms
+        self.begin(now_ms)
         for session in list(self.sessions.values()):
             connection = session.connection
             if connection is not None:
                 disconnect(self, connection, SERVER_SHUTTING_DOWN, "the server is shutting down")
+        return self.finish()
 
-    def kick(self, client_id: str, reason: int, text: str, now_ms: int) -> bool:
-        """Disconnect a client by an operator's wish."""
-        self.now_ms = now_ms
+    def is_connected(self, client_id: str) -> bool:
         session = self.sessions.get(client_id)
-        if session is None or session.connection is None:
-            return False
-        disconnect(self, session.connection, reason, text)
-        return True
+        return session is not None and session.connection is not None
 
-    def publish(self, publisher: Publisher, topic: bytes, payload: bytes, qos: int, retain: bool, now_ms: int) -> int:
-        """A publish by the server itself or its API."""
-        self.now_ms = now_ms
-        return publish_as(self, publisher, topic, payload, qos, retain)
+    def kick(self, client_id: str, reason: int, text: str, now_ms: int) -> Effects:
+        """Disconnect a client by an operator's wish, if it is connected."""
+        self.begin(now_ms)
+        session = self.sessions.get(client_id)
+        if session is not None and session.connection is not None:
+            disconnect(self, session.connection, reason, text)
+        return self.finish()
+
+    def end_session(self, client_id: str, now_ms: int) -> Effects:
+        """Forget an absent client's session by an operator's wish, if there is one."""
+        self.begin(now_ms)
+        session = self.sessions.get(client_id)
+        if session is not None and session.connection is None:
+            end_session(self, session)
+        return self.finish()
+
+    def publish(
+        self,
+        publisher: Publisher,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        now_ms: int,
+        properties: bytes = b"",
+        expiry_s: int = -1,
+    ) -> Effects:
+        """A publish by the server itself or its API; `Effects.accepted` says what became of it."""
+        self.begin(now_ms)
+        self.effects.accepted = publish_as(self, publisher, topic, payload, qos, retain, properties, expiry_s)
+        return self.finish()
 
     def set_access(self, access: Access | None) -> None:
         """New rules, at once and for existing subscriptions too."""
@@ -221,10 +265,29 @@ class Broker:
     def set_policies(self, policies: list[Policy]) -> None:
         """New retainer rules and limits, for what is published from now on."""
         self.settings.policies = policies
-        self.retained.settle()
+        self.retained.recount()
         self.subscriptions.generation += 1
 
     # What the parts ask of each other.
+
+    def handle(self, connection: Connection, data: bytes) -> None:
+        """Everything that one read of a connection brought."""
+        counters = self.counters
+        received = counters.messages_received
+        before = received[0] + received[1] + received[2]
+        try:
+            receive(self, connection, data)
+        except ProtocolError as error:
+            self.fail(connection, error)
+        version = connection.agreed.version & 7
+        counters.received_by_version[version] += received[0] + received[1] + received[2] - before
+        counters.bytes_received_by_version[version] += len(data)
+
+    def read_on(self, connection: Connection) -> None:
+        """Look at what came while the client was being made out."""
+        connection.inbound.needed = 0
+        if connection.inbound.size > 0:
+            self.handle(connection, connection.inbound.drain())
 
     def fail(self, connection: Connection, error: ProtocolError) -> None:
         """The peer broke the protocol: answer as its version can, close, and leave one line of diagnostics."""
@@ -233,54 +296,41 @@ class Broker:
         if connection.state == WAITING:
             if isinstance(error, UnsupportedProtocol):
                 self.refuse_protocol(connection, error)
-            elif connection.is_v5:
+            elif connection.agreed.is_v5:
                 refuse(self, connection, error.reason)
-        elif connection.state == AUTHENTICATING and connection.is_v5:
+        elif connection.state == AUTHENTICATING and connection.agreed.is_v5:
             refuse(self, connection, error.reason)
         self.effects.notes.append((connection, f"protocol error: {text}"))
         disconnect(self, connection, error.reason, text)
 
     def refuse_protocol(self, connection: Connection, error: UnsupportedProtocol) -> None:
-        if error.known_name:  # [3.1.1: MQTT-3.1.2-2]; whoever speaks a later version knows this answer too
+        if error.known_name:  # [3.1.1: MQTT-3.1.2-2]; a client of a later version knows this answer too
             write(connection, encode_connack(ConnAck(False, UNACCEPTABLE_PROTOCOL_311), V311))
-            self.touch(connection)
-
-    def touch(self, connection: Connection) -> None:
-        """This connection has something in its outbox."""
-        if not connection.touched:
-            connection.touched = True
-            self.effects.touched.append(connection)
+            self.effects.write_to(connection)
 
     def count_sent(self, connection: Connection, qos: int, size: int) -> None:
-        self.counters.messages_sent[qos] += 1
-        self.counters.sent_by_version[connection.version & 7] += 1
-        self.counters.payload_sent += size
-        if not connection.touched:
-            connection.touched = True
-            self.effects.touched.append(connection)
+        """A message of so many bytes of payload has been put into the outbox."""
+        counters = self.counters
+        counters.messages_sent[qos] += 1
+        counters.sent_by_version[connection.agreed.version & 7] += 1
+        counters.payload_sent += size
+        if not connection.outbox.listed:
+            self.effects.write_to(connection)
 
-    def guard(self, session: Session) -> None:
-        if self.log is not None and session.connection is not None:
-            self.log.guard(session.connection)
+    def write_after_records(self, connection: Connection) -> None:
+        """What was put into the outbox acknowledges entries of this call, so it waits for them."""
+        self.effects.write_to(connection)
+        if self.log.waits:
+            connection.outbox.waits = True
 
-    def next_offset(self) -> int:
-        self.offset += 1
-        return self.offset
+    def hold_session(self, session: Session) -> None:
+        if session.connection is not None:
+            self.recorder.hold(session.connection)
 
     def wake(self, snapshot: Snapshot) -> None:
         if not snapshot.running and not snapshot.ended:
             snapshot.running = True
             self.running.append(snapshot)
-
-    def step(self, snapshot: Snapshot, quantum: int) -> None:
-        if snapshots.advance(self, snapshot, quantum):
-            self.wake(snapshot)
-
-    def before_live(self, session: Session, message: Message) -> None:
-        snapshots.before_live(self, session, message)
-
-    def missed_live(self, session: Session, message: Message) -> None:
-        snapshots.missed_live(self, session, message)
 
     def may_receive(self, session: Session, topic_field: bytes) -> bool:
         access = self.access
@@ -298,7 +348,7 @@ class Broker:
         return self.may_stay(message)
 
     def may_stay(self, message: Message) -> bool:
-        """Whether who put a retained message there might do so today. What was asked of it then is asked again."""
+        """Whether the publisher of a retained message might retain it today: what was asked of it then, asked again."""
         access = self.access
         if access is None or not access.check_source or is_reserved(message.topic):
             return True
@@ -338,11 +388,11 @@ class Broker:
         ticket = self.issue_ticket(connection)
         authenticator.begin(ticket, packet.client_id, packet.username, packet.password, connection.peer)
 
-    def take_authentication(self, connection: Connection, data: bytes, first: bool) -> None:
+    def exchange_authentication(self, connection: Connection, data: bytes, first: bool) -> None:
         authenticator = self.authenticator
         assert authenticator is not None
         ticket = self.issue_ticket(connection) if first else connection.ticket
-        authenticator.take(ticket, data, first, connection.peer)
+        authenticator.exchange(ticket, data, first, connection.peer)
 
     def issue_ticket(self, connection: Connection) -> int:
         self.last_ticket += 1
@@ -391,7 +441,7 @@ class Broker:
                 route.groups = found.groups
                 route.plain = False
                 route.persistent = True
-        if self.log is not None and not route.reserved:
+        if not route.reserved and self.log.history_filters:
             route.recorded = self.log.records_history(levels)
         if route.receivers or route.groups:
             self.routes[field] = route  # topics without receivers are many, and quickly worked out again
@@ -404,15 +454,15 @@ class Broker:
         if timer.kind == KEEP_ALIVE:
             assert connection is not None
             if connection.state == CONNECTED:
-                due_ms = connection.last_seen_ms + connection.keep_alive_ms
+                due_ms = connection.last_seen_ms + connection.agreed.keep_alive_ms
                 if due_ms <= self.now_ms:
                     disconnect(self, connection, KEEP_ALIVE_TIMEOUT, "keep alive timeout")
                 else:
                     self.timers.add(due_ms, timer)
-        elif timer.kind == CARRIER:
+        elif timer.kind == ADAPTER:
             assert connection is not None
-            if connection.state == CONNECTED and connection.carrier is not None:
-                connection.carrier.on_due()
+            if connection.state == CONNECTED and connection.adapter is not None:
+                connection.adapter.on_due()
         elif timer.kind == CONNECT_TIMEOUT:
             assert connection is not None
             if connection.state == WAITING or connection.state == AUTHENTICATING:
@@ -428,17 +478,8 @@ class Broker:
 
     def expire(self) -> None:
         """Remove expired retained messages, a portion at a time. The set changes, so its version does too."""
-        if self.retained.expire(self.now_ms, self.offset + 1, EXPIRE_QUANTUM) > 0:
-            self.offset += 1
+        if self.retained.expire(self.now_ms, self.log.position + 1, EXPIRE_QUANTUM) > 0:
+            self.log.order(1)
             self.expiring = True
         else:
             self.expiring = False
-
-    def end_session(self, client_id: str, now_ms: int) -> bool:
-        """Forget an absent client's session by an operator's wish."""
-        self.now_ms = now_ms
-        session = self.sessions.get(client_id)
-        if session is None or session.connection is not None:
-            return False
-        end_session(self, session)
-        return True

@@ -1,133 +1,37 @@
-"""Getting messages to sessions: the window, the queue behind it, and the acknowledgements that move both."""
+"""From a session to its client: the window, the queue behind it, the acknowledgements that move both, and the bytes.
 
+`write_publish` and what it calls are on the path of every delivered message: packets are put together straight into the
+receiver's outbox, in pieces that are joined once per flush, by table lookup where possible, and never as objects.
+"""
+
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from holdfast.broker.connection import Connection
-from holdfast.broker.message import Message
-from holdfast.broker.outbound import PUBREL, U16, write, write_publish, write_pubrel
-from holdfast.broker.route import Route
-from holdfast.broker.session import AWAITING_ACK, AWAITING_COMPLETE, CROWDED_BYTES, CROWDED_QUEUE, Delivery, Session
-from holdfast.broker.subscription import SharedGroup, Subscription
+from holdfast.broker.message import NEVER, Message
+from holdfast.broker.session import AWAITING_COMPLETE, HIGH_WATER_QUEUE, Connection, Delivery, Session
+from holdfast.protocol.mqtt.connection import CLOSED
+from holdfast.protocol.mqtt.properties import MESSAGE_EXPIRY, SUBSCRIPTION_ID, TOPIC_ALIAS, USER_PROPERTY
 from holdfast.protocol.mqtt.reasons import PACKET_ID_NOT_FOUND
+from holdfast.protocol.wire import encode_varint
 
 if TYPE_CHECKING:
     from holdfast.broker.core import Broker
 
+U16: Final[list[bytes]] = [i.to_bytes(2, "big") for i in range(65536)]
+PUBREL: Final = b"\x62\x02"
 PUBREL_NOT_FOUND: Final = b"\x62\x03"
 REASON_NOT_FOUND: Final = bytes((PACKET_ID_NOT_FOUND,))
 
-
-def deliver(broker: "Broker", message: Message, route: Route, sender: Session | None) -> int:
-    """Give a message to everyone on its route; how many there were."""
-    count = 0
-    for receiver in route.receivers:
-        session = receiver.session
-        if receiver.no_local and session is sender:  # [5: MQTT-3.8.3-3]
-            own = receiver.own
-            if own is None:
-                continue
-            receiver = own
-        count += 1
-        send(
-            broker,
-            session,
-            message,
-            min(message.qos, receiver.qos),
-            message.retain and receiver.retain_as_published,
-            receiver.identifiers,
-            None,
-        )
-    for group in route.groups:
-        if share(broker, message, group):
-            count += 1
-    return count
-
-
-def share(broker: "Broker", message: Message, group: SharedGroup) -> bool:
-    """Give a message to one member of a group; False when there is none to take it."""
-    member = group.choose(message.qos) if broker.access is None else choose_allowed(broker, message, group)
-    if member is None:
-        broker.counters.dropped_no_member += 1
-        return False
-    send(
-        broker,
-        member.session,
-        message,
-        min(message.qos, member.qos),
-        message.retain and member.retain_as_published,
-        [member.identifier] if member.identifier else None,
-        group,
-    )
-    return True
-
-
-def choose_allowed(broker: "Broker", message: Message, group: SharedGroup) -> Subscription | None:
-    """As `choose`, among the members that may receive the message: a group is no way around a rule."""
-    allowed = SharedGroup()
-    for step in range(len(group.members)):
-        member = group.members[(group.turn + step) % len(group.members)]
-        if broker.may_receive(member.session, message.topic_field):
-            allowed.members.append(member)
-    chosen = allowed.choose(message.qos)
-    if chosen is not None:
-        group.turn = (group.members.index(chosen) + 1) % len(group.members)
-    return chosen
-
-
-def send(
-    broker: "Broker",
-    session: Session,
-    message: Message,
-    qos: int,
-    retain: bool,
-    identifiers: list[int] | None,
-    group: SharedGroup | None,
-) -> None:
-    connection = session.connection
-    if qos == 0:
-        if connection is None:
-            if session.snapshots:
-                broker.missed_live(session, message)
-            return
-        if connection.outbox_bytes >= connection.outbox_limit:
-            broker.counters.dropped_slow += 1
-            if session.snapshots:
-                broker.missed_live(session, message)
-            return
-        if session.snapshots:
-            broker.before_live(session, message)
-        if (session.queue and message.topic_field in session.waiting) or (
-            session.resending and session.has_yet_to_resend(message.topic_field)
-        ):
-            # Older messages of this topic wait for the window: it may not overtake them.
-            enqueue(broker, session, Delivery(message, 0, retain, identifiers, group))
-            return
-        if connection.outbox_bytes > CROWDED_BYTES:
-            broker.congested = True
-        if write_publish(connection, message, 0, retain, False, 0, identifiers, broker.now_ms):
-            broker.count_sent(connection, 0, len(message.payload))
-        else:
-            broker.counters.dropped_too_large += 1
-        return
-    if session.snapshots:
-        broker.before_live(session, message)
-    delivery = Delivery(message, qos, retain, identifiers, group)
-    if broker.log is not None and session.record_id:
-        broker.log.on_queued(session, delivery)
-    if (
-        connection is not None
-        and len(session.inflight) < session.window
-        and not session.queue
-        and connection.outbox_bytes < connection.outbox_limit
-    ):
-        transmit(broker, session, connection, delivery)
-    else:
-        enqueue(broker, session, delivery)
+HEAD_TABLE_LENGTHS: Final = 1024
+# The first bytes of a PUBLISH, by its flags and remaining length.
+HEADS: Final[list[list[bytes]]] = [
+    [bytes((0x30 | flags,)) + encode_varint(length) for length in range(HEAD_TABLE_LENGTHS)] for flags in range(16)
+]
 
 
 def transmit(broker: "Broker", session: Session, connection: Connection, delivery: Delivery) -> bool:
     """First sending of a QoS 1 or 2 message. One too large for the client counts as sent [5: MQTT-3.1.2-25]."""
-    packet_id = session.take_packet_id()
+    packet_id = session.new_packet_id()
     if not write_publish(
         connection,
         delivery.message,
@@ -137,38 +41,37 @@ def transmit(broker: "Broker", session: Session, connection: Connection, deliver
         packet_id,
         delivery.identifiers,
         broker.now_ms,
-        delivery.retain and connection.wants_meta,
+        delivery.retain and connection.agreed.wants_meta,
     ):
         broker.counters.dropped_too_large += 1
-        if delivery.sequence and broker.log is not None:
-            broker.log.on_done(session, delivery)
+        if delivery.sequence:
+            broker.recorder.on_done(session, delivery)
         return False
     session.inflight[packet_id] = delivery
-    if delivery.sequence and broker.log is not None:
-        broker.log.on_sent(broker, session, delivery, packet_id)
+    if delivery.sequence:
+        broker.recorder.on_sent(session, delivery, packet_id)
         if delivery.qos == 2:
             # A restarted broker must know the packet id that the client has seen, or the message comes twice.
-            broker.log.guard(connection)
+            broker.recorder.hold(connection)
     broker.count_sent(connection, delivery.qos, len(delivery.message.payload))
     return True
 
 
-def enqueue(broker: "Broker", session: Session, delivery: Delivery, uncounted: bool = False) -> None:
-    """Keep a message until the window opens or the client returns. The newest is dropped when there is no room."""
+def enqueue(broker: "Broker", session: Session, delivery: Delivery, uncounted: bool = False) -> bool:
+    """Keep a message until the window opens or the client returns; False when there was no room and it was dropped."""
     settings = broker.settings
     size = delivery.message.size()
     if not uncounted and (
         len(session.queue) >= settings.max_queued_messages or session.queued_bytes + size > settings.max_queued_bytes
     ):
         broker.counters.dropped_queue_full += 1
-        if delivery.sequence and broker.log is not None:
-            broker.log.on_done(session, delivery)
-        if session.snapshots:
-            broker.missed_live(session, delivery.message)
-        return
+        if delivery.sequence:
+            broker.recorder.on_done(session, delivery)
+        return False
     session.push(delivery)
-    if len(session.queue) > CROWDED_QUEUE:
-        broker.congested = True
+    if len(session.queue) > HIGH_WATER_QUEUE:
+        broker.met_high_water = True
+    return True
 
 
 def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
@@ -181,19 +84,19 @@ def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
         queue
         and most > 0
         and len(session.inflight) < session.window
-        and connection.outbox_bytes < connection.outbox_limit
+        and connection.outbox.size < connection.outbox.limit
     ):
         delivery = session.pull()
         if delivery.message.expired(broker.now_ms):  # [5: MQTT-3.3.2-5]
             broker.counters.dropped_expired += 1
-            if delivery.sequence and broker.log is not None:
-                broker.log.on_done(session, delivery)
+            if delivery.sequence:
+                broker.recorder.on_done(session, delivery)
             continue
         if broker.access is not None and not still_may(broker, session, delivery.message):
             # The right was lost while it waited.
             broker.counters.dropped_not_allowed += 1
-            if delivery.sequence and broker.log is not None:
-                broker.log.on_done(session, delivery)
+            if delivery.sequence:
+                broker.recorder.on_done(session, delivery)
             continue
         most -= 1
         if delivery.qos > 0:
@@ -207,7 +110,7 @@ def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
             0,
             delivery.identifiers,
             broker.now_ms,
-            delivery.retain and connection.wants_meta,
+            delivery.retain and connection.agreed.wants_meta,
         ):
             broker.count_sent(connection, 0, len(delivery.message.payload))
         else:
@@ -242,8 +145,8 @@ def on_puback(broker: "Broker", session: Session, packet_id: int) -> None:
     if delivery is not None and delivery.qos == 1:
         session.progress_ms = broker.now_ms
         del session.inflight[packet_id]
-        if delivery.sequence and broker.log is not None:
-            broker.log.on_done(session, delivery)
+        if delivery.sequence:
+            broker.recorder.on_done(session, delivery)
         if session.queue or session.snapshots or session.resending:
             refill(broker, session)
 
@@ -251,23 +154,23 @@ def on_puback(broker: "Broker", session: Session, packet_id: int) -> None:
 def on_pubrec(broker: "Broker", session: Session, connection: Connection, packet_id: int, reason: int) -> None:
     delivery = session.inflight.get(packet_id)
     if delivery is None or delivery.qos != 2:
-        if connection.is_v5:
+        if connection.agreed.is_v5:
             write(connection, PUBREL_NOT_FOUND + U16[packet_id] + REASON_NOT_FOUND)
         else:
             write(connection, PUBREL + U16[packet_id])
-        broker.touch(connection)
+        broker.effects.write_to(connection)
         return
     if reason >= 0x80:  # the client refused it: that ends the exchange [5: MQTT-4.4.0-2]
         del session.inflight[packet_id]
-        if delivery.sequence and broker.log is not None:
-            broker.log.on_done(session, delivery)
+        if delivery.sequence:
+            broker.recorder.on_done(session, delivery)
         refill(broker, session)
         return
     delivery.stage = AWAITING_COMPLETE
-    if broker.log is not None and broker.log.on_releasing(broker, session, delivery, packet_id):
-        broker.log.guard(connection)
+    if broker.recorder.on_releasing(session, delivery, packet_id):
+        broker.recorder.hold(connection)
     write_pubrel(connection, packet_id)
-    broker.touch(connection)
+    broker.effects.write_to(connection)
 
 
 def on_pubcomp(broker: "Broker", session: Session, packet_id: int) -> None:
@@ -275,8 +178,8 @@ def on_pubcomp(broker: "Broker", session: Session, packet_id: int) -> None:
     if delivery is not None and delivery.stage == AWAITING_COMPLETE:
         session.progress_ms = broker.now_ms
         del session.inflight[packet_id]
-        if delivery.sequence and broker.log is not None:
-            broker.log.on_done(session, delivery)
+        if delivery.sequence:
+            broker.recorder.on_done(session, delivery)
         refill(broker, session)
 
 
@@ -289,7 +192,7 @@ def resend(broker: "Broker", session: Session, connection: Connection) -> None:
     resend_more(broker, session)
     for snapshot in session.snapshots:
         broker.wake(snapshot)
-    broker.touch(connection)
+    broker.effects.write_to(connection)
 
 
 def resend_more(broker: "Broker", session: Session) -> None:
@@ -303,13 +206,13 @@ def resend_more(broker: "Broker", session: Session) -> None:
             continue  # the client has acknowledged it out of turn
         if delivery.stage == AWAITING_COMPLETE:
             write_pubrel(connection, packet_id)
-            broker.touch(connection)
+            broker.effects.write_to(connection)
             continue
         if broker.access is not None and not still_may(broker, session, delivery.message):
             del session.inflight[packet_id]
             broker.counters.dropped_not_allowed += 1
-            if delivery.sequence and broker.log is not None:
-                broker.log.on_done(session, delivery)
+            if delivery.sequence:
+                broker.recorder.on_done(session, delivery)
             continue
         if write_publish(
             connection,
@@ -320,41 +223,138 @@ def resend_more(broker: "Broker", session: Session) -> None:
             packet_id,
             delivery.identifiers,
             broker.now_ms,
-            delivery.retain and connection.wants_meta,
+            delivery.retain and connection.agreed.wants_meta,
         ):
             broker.count_sent(connection, delivery.qos, len(delivery.message.payload))
         else:
             del session.inflight[packet_id]
             broker.counters.dropped_too_large += 1
-            if delivery.sequence and broker.log is not None:
-                broker.log.on_done(session, delivery)
+            if delivery.sequence:
+                broker.recorder.on_done(session, delivery)
 
 
-def redistribute(broker: "Broker", session: Session, group: SharedGroup | None) -> None:
-    """A member leaves: what waits for it goes to the others. With no group named, everything shared does.
+# The bytes.
 
-    QoS 2 messages that are under way stay lost with the session [5: MQTT-4.8.2-5]; QoS 1 may go to another.
-    """
-    waiting: list[Delivery] = []
-    if group is None:
-        for packet_id, delivery in list(session.inflight.items()):
-            if delivery.group is not None and delivery.qos == 1 and delivery.stage == AWAITING_ACK:
-                waiting.append(delivery)
-                del session.inflight[packet_id]
-    for _ in range(len(session.queue)):
-        delivery = session.pull()
-        if delivery.group is not None and (group is None or delivery.group is group):
-            waiting.append(delivery)
-        else:
-            session.push(delivery)
-    for delivery in waiting:
-        to = delivery.group
-        assert to is not None
-        if to.members and not delivery.message.expired(broker.now_ms):
-            if broker.log is not None:
-                broker.log.begin_publish()
-            share(broker, delivery.message, to)
-            if broker.log is not None:
-                broker.log.end_requeue(broker, delivery.message)
-        if delivery.sequence and broker.log is not None:
-            broker.log.on_done(session, delivery)
+
+def publish_head(flags: int, remaining: int) -> bytes:
+    if remaining < HEAD_TABLE_LENGTHS:
+        return HEADS[flags][remaining]
+    return bytes((0x30 | flags,)) + encode_varint(remaining)
+
+
+def write_publish(
+    connection: Connection,
+    message: Message,
+    qos: int,
+    retain: bool,
+    dup: bool,
+    packet_id: int,
+    identifiers: list[int] | None,
+    now_ms: int,
+    meta: bool = False,
+) -> bool:
+    """Add a PUBLISH to the outbox; False when it is larger than the client takes [5: MQTT-3.1.2-24]."""
+    flags = qos << 1
+    if retain:
+        flags |= 1
+    if dup:
+        flags |= 8
+    field = message.topic_field
+    payload = message.payload
+    remaining = len(field) + len(payload)
+    if qos > 0:
+        remaining += 2
+    agreed = connection.agreed
+    outbox = connection.outbox
+    pieces = outbox.pieces
+    if not agreed.is_v5:
+        if connection.adapter is not None:
+            return connection.adapter.publish(message, qos, retain, dup, packet_id)
+        head = publish_head(flags, remaining)
+        if len(head) + remaining > agreed.max_packet_size:
+            return False
+        pieces.append(head)
+        pieces.append(field)
+        if qos > 0:
+            pieces.append(U16[packet_id])
+        pieces.append(payload)
+        outbox.size += len(head) + remaining
+        return True
+
+    known_alias = False
+    properties = message.properties
+    if (
+        identifiers is not None
+        or agreed.alias_maximum > 0
+        or meta
+        or (message.interval_given and message.expires_at_ms != NEVER)
+    ):
+        extra = b""
+        if message.interval_given and message.expires_at_ms != NEVER:
+            # The received interval less the time it waited here, in whole seconds rounded up [5: MQTT-3.3.2-6].
+            left_s = max(1, (message.expires_at_ms - now_ms + 999) // 1000)
+            extra = bytes((MESSAGE_EXPIRY,)) + left_s.to_bytes(4, "big")
+        if identifiers is not None:
+            for identifier in identifiers:
+                extra += bytes((SUBSCRIPTION_ID,)) + encode_varint(identifier)
+        if agreed.alias_maximum > 0:
+            alias = outbox.aliases.get(field)
+            if alias is not None:
+                known_alias = True
+            elif len(outbox.aliases) < agreed.alias_maximum:
+                alias = len(outbox.aliases) + 1
+            if alias is not None:
+                extra += bytes((TOPIC_ALIAS,)) + U16[alias]
+        if meta:
+            extra += meta_properties(message)
+        properties = extra + properties
+    topic = field
+    if known_alias:
+        topic = U16[0]
+        remaining += 2 - len(field)
+    size = len(properties)
+    block = encode_varint(size)
+    remaining += len(block) + size
+    head = publish_head(flags, remaining)
+    if len(head) + remaining > agreed.max_packet_size:
+        return False
+    if agreed.alias_maximum > 0 and not known_alias and len(outbox.aliases) < agreed.alias_maximum:
+        outbox.aliases[field] = len(outbox.aliases) + 1
+    pieces.append(head)
+    pieces.append(topic)
+    if qos > 0:
+        pieces.append(U16[packet_id])
+    pieces.append(block)
+    if size > 0:
+        pieces.append(properties)
+    pieces.append(payload)
+    outbox.size += len(head) + remaining
+    return True
+
+
+def user_property(name: bytes, value: bytes) -> bytes:
+    return bytes((USER_PROPERTY,)) + U16[len(name)] + name + U16[len(value)] + value
+
+
+def meta_properties(message: Message) -> bytes:
+    """Where a retained message comes from, for clients that asked with `holdfast-retained-meta: on`."""
+    stored_at = datetime.fromtimestamp(message.stored_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return (
+        user_property(b"hf-offset", str(message.offset).encode())
+        + user_property(b"hf-stored-at", stored_at.encode())
+        + user_property(b"hf-publisher", message.publisher.client_id.encode())
+    )
+
+
+def write_pubrel(connection: Connection, packet_id: int) -> None:
+    if connection.adapter is not None:
+        connection.adapter.release(packet_id)
+    else:
+        write(connection, PUBREL + U16[packet_id])
+
+
+def write(connection: Connection, data: bytes) -> None:
+    """Add any other packet to the outbox."""
+    if connection.state != CLOSED:
+        connection.outbox.pieces.append(data)
+        connection.outbox.size += len(data)

@@ -6,16 +6,11 @@ run is forwarded as one slice of what came in. Everything else goes packet by pa
 
 from typing import TYPE_CHECKING, Final, final
 
-from holdfast.broker.connection import UNLIMITED, Connection
-from holdfast.broker.delivery import deliver, on_puback, on_pubcomp, on_pubrec
-from holdfast.broker.handshake import on_auth, on_connect
-from holdfast.broker.lifecycle import on_disconnect
-from holdfast.broker.message import LIVE, NEVER, Message
-from holdfast.broker.outbound import publish_head, write
-from holdfast.broker.publishing import on_publish, on_pubrel
-from holdfast.broker.records import encode_publish
-from holdfast.broker.route import Route
-from holdfast.broker.session import CROWDED_BYTES
+from holdfast.broker.delivery import on_puback, on_pubcomp, on_pubrec, publish_head, write
+from holdfast.broker.lifecycle import on_auth, on_connect, on_disconnect
+from holdfast.broker.message import NEVER, Message
+from holdfast.broker.publishing import deliver, on_publish, on_pubrel
+from holdfast.broker.session import HIGH_WATER_BYTES, UNLIMITED, Connection, Route
 from holdfast.broker.subscribing import on_subscribe, on_unsubscribe
 from holdfast.errors import MalformedPacket, ProtocolError
 from holdfast.protocol.mqtt.connection import AUTHENTICATING, CLOSED, CONNECTED, WAITING, check_received
@@ -44,7 +39,7 @@ CONNECT_V5: Final = b"\x00\x04MQTT\x05"
 
 
 @final
-class Run:
+class PublishRun:
     """Neighbouring plain QoS 0 publishes to one topic, as a stretch of the read they came in."""
 
     def __init__(self) -> None:
@@ -62,23 +57,19 @@ def receive(broker: "Broker", connection: Connection, data: bytes) -> None:
     """Handle everything one read brought; what is left of an unfinished packet waits for the next one."""
     connection.last_seen_ms = broker.now_ms
     broker.counters.bytes_received += len(data)
-    if connection.partial_size > 0 or connection.state == AUTHENTICATING:
-        connection.partial.append(data)
-        connection.partial_size += len(data)
+    inbound = connection.inbound
+    if inbound.size > 0 or connection.state == AUTHENTICATING:
+        inbound.add(data)
         if connection.state == AUTHENTICATING and not connection.exchanging:
-            if connection.partial_size > broker.settings.max_bytes_before_login:
+            if inbound.size > broker.settings.max_bytes_before_login:
                 raise ProtocolError("too much was sent before the login was through", PACKET_TOO_LARGE)
             return
-        if connection.partial_size < connection.needed:
+        if inbound.size < inbound.needed:
             return
-        data = b"".join(connection.partial)
-        connection.partial.clear()
-        connection.partial_size = 0
+        data = inbound.drain()
     position = consume(broker, connection, data)
     if position < len(data) and connection.state != CLOSED:
-        rest = data[position:] if position > 0 else data
-        connection.partial.append(rest)
-        connection.partial_size = len(rest)
+        inbound.add(data[position:] if position > 0 else data)
 
 
 def consume(broker: "Broker", connection: Connection, data: bytes) -> int:
@@ -96,11 +87,13 @@ def consume(broker: "Broker", connection: Connection, data: bytes) -> int:
     return position
 
 
-def walk(broker: "Broker", connection: Connection, data: bytes, run: Run) -> int:
+def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun) -> int:
     size = len(data)
     position = 0
     packets = 0
-    connection.needed = 0
+    inbound = connection.inbound
+    is_v5 = connection.agreed.is_v5
+    inbound.needed = 0
     while position + 1 < size:
         first = data[position]
         remaining = data[position + 1]
@@ -112,14 +105,14 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: Run) -> int
                 if shift > 21:
                     raise MalformedPacket("remaining length has more than 4 bytes")
                 if body >= size:
-                    connection.needed = body - position + 1
+                    inbound.needed = body - position + 1
                     broker.counters.packets_received += packets
                     return position
                 byte = data[body]
                 body += 1
                 remaining |= (byte & 127) << shift
                 if byte < 128:
-                    if byte == 0 and connection.is_v5:  # [5: MQTT-1.5.5-1]
+                    if byte == 0 and is_v5:  # [5: MQTT-1.5.5-1]
                         raise MalformedPacket("remaining length is longer than it needs to be")
                     break
                 shift += 7
@@ -131,14 +124,14 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: Run) -> int
             )
         if end > size:
             if connection.state != CONNECTED:
-                check_stranger(broker, connection, first, end - position)
-            connection.needed = end - position
+                check_unauthenticated(broker, connection, first, end - position)
+            inbound.needed = end - position
             break
         packets += 1
         if first == 0x30 and connection.state == CONNECTED and remaining > 2:
             topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-            if topic_end < end if connection.is_v5 else topic_end <= end:
-                if not connection.is_v5 or data[topic_end] == 0:
+            if topic_end < end if is_v5 else topic_end <= end:
+                if not is_v5 or data[topic_end] == 0:
                     field = data[body:topic_end]
                     route = connection.last_route
                     if (
@@ -166,23 +159,24 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: Run) -> int
         if run.route is not None:
             forward(broker, connection, data, run)
             run.clear()
-        handle(broker, connection, first, data, body, end)
+        dispatch(broker, connection, first, data, body, end)
         position = end
+        is_v5 = connection.agreed.is_v5
         state = connection.state
         if state != CONNECTED:
             if state == CLOSED:
                 position = size
                 break
             if state == AUTHENTICATING:
-                connection.needed = UNLIMITED
+                inbound.needed = UNLIMITED
                 break
     broker.counters.packets_received += packets
-    if connection.needed == 0 and position < size:
-        connection.needed = 2
+    if inbound.needed == 0 and position < size:
+        inbound.needed = 2
     return position
 
 
-def check_stranger(broker: "Broker", connection: Connection, first: int, size: int) -> None:
+def check_unauthenticated(broker: "Broker", connection: Connection, first: int, size: int) -> None:
     """Nothing is kept of who has not logged in but a CONNECT of moderate size (CVE-2017-7651)."""
     if connection.state == WAITING and first != 0x10:
         raise ProtocolError(f"first packet is of type {first >> 4}, expected CONNECT")
@@ -191,17 +185,17 @@ def check_stranger(broker: "Broker", connection: Connection, first: int, size: i
         raise ProtocolError(f"packet has {size} bytes, expected no more than {most} before the login", PACKET_TOO_LARGE)
 
 
-def handle(broker: "Broker", connection: Connection, first: int, data: bytes, body: int, end: int) -> None:
+def dispatch(broker: "Broker", connection: Connection, first: int, data: bytes, body: int, end: int) -> None:
     """Any one packet, commonest first."""
     kind = first >> 4
     if connection.state == CONNECTED:
         session = connection.session
         assert session is not None
         if kind == PUBLISH:
-            broker.congested = False
+            broker.met_high_water = False
             on_publish(broker, connection, first, data, body, end)
-            if broker.congested:
-                connection.crowding = is_crowding(broker, connection)
+            if broker.met_high_water:
+                connection.backpressured = has_slow_receivers(broker, connection)
             return
         if end - body == 2 and PUBACK <= kind <= PUBCOMP:
             # An acknowledgement without reason or properties: every one in 3.1.1, nearly every one in 5.0.
@@ -212,14 +206,14 @@ def handle(broker: "Broker", connection: Connection, first: int, data: bytes, bo
                     return
         elif first == PINGREQ << 4 and body == end:
             write(connection, b"\xd0\x00")
-            broker.touch(connection)
+            broker.effects.write_to(connection)
             return
     elif data.startswith(CONNECT_V5, body, end):
         # Known before the rest is read, so that even a malformed CONNECT gets its answer [5: MQTT-3.1.4-1].
-        connection.is_v5 = True
-        connection.version = V5
-    check_received(connection.state, kind, connection.version)
-    packet = decode(first, data[body:end], connection.version)
+        connection.agreed.set_version(V5)
+    version = connection.agreed.version
+    check_received(connection.state, kind, version)
+    packet = decode(first, data[body:end], version)
     if isinstance(packet, Connect):
         on_connect(broker, connection, packet)
     elif isinstance(packet, Ack):
@@ -247,60 +241,67 @@ def on_ack(broker: "Broker", connection: Connection, kind: int, packet_id: int, 
         on_pubcomp(broker, session, packet_id)
 
 
-def forward(broker: "Broker", connection: Connection, data: bytes, run: Run) -> None:
+def forward(broker: "Broker", connection: Connection, data: bytes, run: PublishRun) -> None:
     """Pass a run on to everyone on its route, as the bytes that came in wherever the receiver takes them."""
     route = run.route
     assert route is not None
     count = run.count
-    first_offset = broker.offset + 1
-    broker.offset += count
-    broker.counters.messages_received[0] += count
+    first_offset = broker.log.order(count)
+    counters = broker.counters
+    counters.messages_received[0] += count
     size = run.end - run.start
     payload = size - count * (len(route.topic_field) + 2)  # to the accuracy of a few header bytes
-    broker.counters.payload_received += payload
+    counters.payload_received += payload
+    is_v5 = connection.agreed.is_v5
     chunk: bytes | None = None
     converted: bytes | None = None
-    crowded = 0
+    slow = 0
     for receiver in route.receivers:
         session = receiver.session
         to = session.connection
         if to is None:
-            crowded += 1
+            slow += 1
             continue
-        if to.outbox_bytes >= CROWDED_BYTES and session.is_crowded(broker.now_ms):
-            crowded += 1
-        if not to.plain or session.snapshots or session.queue or session.resending or run.largest >= to.max_packet_size:
-            if broker.log is not None:
-                broker.log.begin_publish()
+        outbox = to.outbox
+        agreed = to.agreed
+        if outbox.size >= HIGH_WATER_BYTES and session.is_over_high_water(broker.now_ms):
+            slow += 1
+        if (
+            not agreed.plain
+            or session.snapshots
+            or session.queue
+            or session.resending
+            or run.largest >= agreed.max_packet_size
+        ):
             forward_singly(broker, connection, data, run, first_offset, to)
             continue
-        if to.outbox_bytes >= to.outbox_limit:
-            broker.counters.dropped_slow += count
+        if outbox.size >= outbox.limit:
+            counters.dropped_slow += count
             continue
-        if to.is_v5 == connection.is_v5:
+        if agreed.is_v5 == is_v5:
             if chunk is None:
                 chunk = data if size == len(data) else data[run.start : run.end]
             piece = chunk
         else:
             if converted is None:
-                converted = convert(data, run.start, run.end, connection.is_v5)
+                converted = convert(data, run.start, run.end, is_v5)
             piece = converted
-        to.outbox.append(piece)
-        to.outbox_bytes += len(piece)
-        broker.counters.messages_sent[0] += count
-        broker.counters.sent_by_version[to.version & 7] += count
-        broker.counters.payload_sent += payload
-        if not to.touched:
-            broker.touch(to)
-    if route.recorded and broker.log is not None:
-        record(broker, connection, data, run, first_offset)
-    if broker.log is not None and broker.log.publishing:
-        broker.log.end_run(broker)
-    if crowded * 2 > len(route.receivers):
-        connection.crowding = is_crowding(broker, connection)
+        outbox.pieces.append(piece)
+        outbox.size += len(piece)
+        counters.messages_sent[0] += count
+        counters.sent_by_version[agreed.version & 7] += count
+        counters.payload_sent += payload
+        if not outbox.listed:
+            broker.effects.write_to(to)
+    if route.recorded:
+        broker.recorder.on_run(messages(broker, connection, data, run, first_offset))
+    elif broker.recorder.publishing:
+        broker.recorder.on_run([])
+    if slow * 2 > len(route.receivers):
+        connection.backpressured = has_slow_receivers(broker, connection)
 
 
-def is_crowding(broker: "Broker", connection: Connection) -> bool:
+def has_slow_receivers(broker: "Broker", connection: Connection) -> bool:
     """Whether most of those who receive this client's last topic are busy with what it sent before.
 
     Most, not some: a few slow readers must not slow down what the others get.
@@ -308,15 +309,15 @@ def is_crowding(broker: "Broker", connection: Connection) -> bool:
     route = connection.last_route
     if route is None or route.groups:
         return False
-    crowded = 0
+    slow = 0
     present = 0
     for receiver in route.receivers:
         session = receiver.session
         if session.connection is not None:
             present += 1
-            if session.is_crowded(broker.now_ms):
-                crowded += 1
-    return crowded * 2 > present
+            if session.is_over_high_water(broker.now_ms):
+                slow += 1
+    return slow * 2 > present
 
 
 def convert(data: bytes, start: int, end: int, from_v5: bool) -> bytes:
@@ -349,7 +350,7 @@ def convert(data: bytes, start: int, end: int, from_v5: bool) -> bytes:
 
 
 def forward_singly(
-    broker: "Broker", connection: Connection, data: bytes, run: Run, first_offset: int, to: Connection
+    broker: "Broker", connection: Connection, data: bytes, run: PublishRun, first_offset: int, to: Connection
 ) -> None:
     """The same run, message by message, for a receiver that needs a look at each."""
     route = run.route
@@ -360,19 +361,14 @@ def forward_singly(
     for receiver in route.receivers:
         if receiver.session is session:
             only.receivers.append(receiver)
+    broker.recorder.publishing = True
     for message in messages(broker, connection, data, run, first_offset):
         deliver(broker, message, only, connection.session)
 
 
-def record(broker: "Broker", connection: Connection, data: bytes, run: Run, first_offset: int) -> None:
-    """Every message of a run is a row of the history."""
-    log = broker.log
-    assert log is not None
-    for message in messages(broker, connection, data, run, first_offset):
-        log.add(encode_publish(message, LIVE, True, False))
-
-
-def messages(broker: "Broker", connection: Connection, data: bytes, run: Run, first_offset: int) -> list[Message]:
+def messages(
+    broker: "Broker", connection: Connection, data: bytes, run: PublishRun, first_offset: int
+) -> list[Message]:
     """A run taken apart."""
     route = run.route
     assert route is not None
@@ -391,7 +387,7 @@ def messages(broker: "Broker", connection: Connection, data: bytes, run: Run, fi
                 break
             shift += 7
         position = body + remaining
-        payload_start = body + len(route.topic_field) + (1 if connection.is_v5 else 0)
+        payload_start = body + len(route.topic_field) + (1 if connection.agreed.is_v5 else 0)
         message = Message(
             route.topic_field,
             data[payload_start:position],

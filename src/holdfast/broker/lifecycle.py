@@ -1,24 +1,322 @@
-"""How connections and sessions end, and what happens to their wills."""
+"""How connections begin and end, and with them sessions and wills.
+
+CONNECT: who is it, may they, which session is theirs, and what do we promise each other. DISCONNECT, or the loss of
+the network: what becomes of the session, its will and its queue.
+"""
 
 from typing import TYPE_CHECKING
 
-from holdfast.broker.connection import Connection
-from holdfast.broker.delivery import redistribute
+from holdfast.broker.delivery import pump, resend, write
 from holdfast.broker.message import Publisher
-from holdfast.broker.outbound import write
-from holdfast.broker.publishing import check_publish, publish_as
-from holdfast.broker.session import FOREVER, Session
+from holdfast.broker.publishing import check_publish, check_user_properties, publish_as, redistribute
+from holdfast.broker.session import FOREVER, Connection, PendingWill, Session, is_reserved
 from holdfast.broker.snapshot import end_all
-from holdfast.broker.timers import SESSION_EXPIRY, WILL, Timer
+from holdfast.broker.timers import KEEP_ALIVE, SESSION_EXPIRY, WILL, Timer
+from holdfast.broker.topics import check_topic
 from holdfast.errors import ProtocolError
-from holdfast.protocol.mqtt.connection import CLOSED, CONNECTED
-from holdfast.protocol.mqtt.encode import encode_disconnect
-from holdfast.protocol.mqtt.packets import Disconnect
+from holdfast.protocol.mqtt.connection import AUTHENTICATING, CLOSED, CONNECTED
+from holdfast.protocol.mqtt.encode import encode_auth, encode_connack, encode_disconnect
+from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES, V5, V31, V311, Auth, ConnAck, Connect, Disconnect, Will
 from holdfast.protocol.mqtt.properties import Properties
-from holdfast.protocol.mqtt.reasons import NORMAL_DISCONNECTION
+from holdfast.protocol.mqtt.reasons import (
+    BAD_AUTHENTICATION_METHOD,
+    BAD_USERNAME_OR_PASSWORD,
+    BANNED,
+    CLIENT_ID_NOT_VALID,
+    CONNECTION_RATE_EXCEEDED,
+    CONTINUE_AUTHENTICATION,
+    NORMAL_DISCONNECTION,
+    NOT_AUTHORIZED,
+    PACKET_TOO_LARGE,
+    QOS_NOT_SUPPORTED,
+    REAUTHENTICATE,
+    RETAIN_NOT_SUPPORTED,
+    SERVER_BUSY,
+    SESSION_TAKEN_OVER,
+    SUCCESS,
+    reason_name,
+    return_code_311,
+)
 
 if TYPE_CHECKING:
     from holdfast.broker.core import Broker
+
+
+# CONNECT.
+
+
+def on_connect(broker: "Broker", connection: Connection, packet: Connect) -> None:
+    connection.agreed.read(packet)
+    reason = validate_connect(broker, packet)
+    if reason != SUCCESS:
+        refuse(broker, connection, reason)
+        return
+    properties = packet.properties
+    method = properties.auth_method if properties is not None else None
+    if connection.identity and method is None:  # the transport has proven who it is
+        accept_connect(broker, connection, packet, connection.identity)
+        return
+    if broker.authenticator is None:
+        accept_connect(broker, connection, packet, packet.username or "")
+        return
+    connection.state = AUTHENTICATING
+    connection.connect = packet
+    if properties is not None and method is not None:
+        connection.auth_method = method
+        broker.exchange_authentication(connection, properties.auth_data or b"", True)
+    else:
+        broker.begin_authentication(connection, packet)
+
+
+def on_auth(broker: "Broker", connection: Connection, packet: Auth) -> None:
+    """The next message of a login by a method of MQTT 5, or the first of one by a client that is in already."""
+    properties = packet.properties
+    method = properties.auth_method if properties is not None else None
+    if not connection.auth_method or method != connection.auth_method:  # [5: MQTT-4.12.0-5, 4.12.0-7, 4.12.1-1]
+        raise ProtocolError(f"AUTH with reason 0x{packet.reason:02X} came without the authentication method of CONNECT")
+    data = properties.auth_data if properties is not None else None
+    begins = packet.reason == REAUTHENTICATE and connection.state == CONNECTED and connection.ticket == 0
+    if not begins and not (packet.reason == CONTINUE_AUTHENTICATION and connection.exchanging):
+        raise ProtocolError(f"AUTH with reason 0x{packet.reason:02X} has no place here")
+    connection.exchanging = False
+    broker.exchange_authentication(connection, data or b"", begins)
+
+
+def on_challenge(broker: "Broker", connection: Connection, data: bytes) -> None:
+    """The authenticator wants to hear more [5: MQTT-4.12.0-2]."""
+    connection.exchanging = True
+    write(connection, auth_packet(connection, CONTINUE_AUTHENTICATION, data))
+    broker.effects.write_to(connection)
+
+
+def auth_packet(connection: Connection, reason: int, data: bytes) -> bytes:
+    properties = Properties()
+    properties.auth_method = connection.auth_method
+    properties.auth_data = data
+    return encode_auth(Auth(reason, properties), V5)
+
+
+def on_authenticated(broker: "Broker", connection: Connection, reason: int, username: str, data: bytes) -> None:
+    """The answer of the authenticator. Nothing the client sent behind CONNECT has been looked at yet."""
+    if connection.adapter is not None:
+        connection.adapter.on_authenticated(reason, username)
+        return
+    packet = connection.connect
+    connection.connect = None
+    assert packet is not None
+    if reason == SUCCESS and connection.auth_method and packet.username is not None and packet.username != username:
+        reason = BAD_USERNAME_OR_PASSWORD  # it says two names, and has proven one
+    if reason != SUCCESS:
+        refuse(broker, connection, reason)
+    else:
+        accept_connect(broker, connection, packet, username, data)
+
+
+def on_authenticated_again(broker: "Broker", connection: Connection, reason: int, username: str, data: bytes) -> None:
+    """A client that was in has logged in again, as who it was [5: MQTT-4.12.1-2]."""
+    if reason != SUCCESS or username != connection.username:
+        disconnect(broker, connection, NOT_AUTHORIZED, "re-authentication failed")
+        return
+    write(connection, auth_packet(connection, SUCCESS, data))
+    broker.effects.write_to(connection)
+
+
+def validate_connect(broker: "Broker", packet: Connect) -> int:
+    """Why this CONNECT cannot be accepted whoever sends it; SUCCESS when it can."""
+    settings = broker.settings
+    properties = packet.properties
+    if properties is not None and properties.auth_method is not None:  # [5: MQTT-4.12.0-1]
+        if broker.authenticator is None or not broker.authenticator.knows(properties.auth_method):
+            return BAD_AUTHENTICATION_METHOD
+    check_user_properties(broker, properties)
+    if not packet.client_id:
+        if packet.version == V31 or (packet.version == V311 and not packet.clean_start):  # [3.1.1: MQTT-3.1.3-8]
+            return CLIENT_ID_NOT_VALID
+    elif len(packet.client_id.encode()) > settings.max_client_id_length:
+        return CLIENT_ID_NOT_VALID
+    if 0 < settings.max_connections <= broker.counters.connected_now and packet.client_id not in broker.sessions:
+        return SERVER_BUSY
+    if settings.connect_rate > 0 and not broker.connect_in_rate():
+        return CONNECTION_RATE_EXCEEDED
+    will = packet.will
+    if will is not None:
+        check_topic(will.topic, settings.max_topic_levels)
+        check_user_properties(broker, will.properties)
+        if packet.version == V5:
+            if will.qos > settings.max_qos:  # [5: MQTT-3.2.2-12]
+                return QOS_NOT_SUPPORTED
+            if will.retain and not settings.retain_available:  # [5: MQTT-3.2.2-13]
+                return RETAIN_NOT_SUPPORTED
+    return SUCCESS
+
+
+def refuse(broker: "Broker", connection: Connection, reason: int) -> None:
+    """CONNACK with the reason, as far as the version has one, then close [3.1.1: MQTT-3.2.2-5] [5: MQTT-3.2.2-7]."""
+    broker.counters.connects_refused += 1
+    if connection.agreed.is_v5:
+        write(connection, refusal(connection, reason))
+    else:
+        code = return_code_311(reason)
+        if code >= 0:
+            write(connection, encode_connack(ConnAck(False, code), connection.agreed.version))
+    broker.effects.write_to(connection)
+    close(broker, connection, f"connect refused with reason 0x{reason:02X}")
+
+
+def refusal(connection: Connection, reason: int) -> bytes:
+    """With the reason in words, as far as the client takes it [5: MQTT-3.1.2-24, 3.2.2-19]."""
+    properties = Properties()
+    properties.reason_string = reason_name(reason)
+    data = encode_connack(ConnAck(False, reason, properties), V5)
+    if len(data) > connection.agreed.max_packet_size:
+        data = encode_connack(ConnAck(False, reason), V5)
+    return data if len(data) <= connection.agreed.max_packet_size else b""
+
+
+def accept_connect(
+    broker: "Broker", connection: Connection, packet: Connect, username: str, auth_data: bytes = b""
+) -> None:
+    """The client is who it says: give it its session and tell it what it gets."""
+    assigned = not packet.client_id
+    client_id = broker.new_client_id() if assigned else packet.client_id
+    connection.client_id = client_id
+    connection.username = username
+    if is_banned(broker, username, client_id):
+        refuse(broker, connection, BANNED)
+        return
+    will = packet.will
+    if will is not None:
+        certified = connection.identity != ""
+        if is_reserved(will.topic) or not check_publish(
+            broker, username, client_id, will.topic, will.retain, will.qos, certified
+        ):
+            refuse(broker, connection, NOT_AUTHORIZED)
+            return
+    old = broker.sessions.get(client_id)
+    if old is not None and old.owner != username:
+        refuse(broker, connection, CLIENT_ID_NOT_VALID)  # a session belongs to the user that made it
+        return
+    if old is not None:
+        take_over(broker, old)
+        if not packet.clean_start and not old.ended:
+            old.will = None  # back before its delay ran out [5: MQTT-3.1.3-9]
+    # Ending an old session sends its will, which must not reach the new one: look again.
+    if packet.clean_start and old is not None:
+        end_session(broker, old)
+    session = broker.sessions.get(client_id)
+    present = session is not None
+    if session is None:
+        session = Session(client_id, username, broker.now_ms)
+        broker.sessions[client_id] = session
+    attach(broker, connection, session, packet)
+    answer = connack(broker, connection, session, packet, present, assigned, auth_data)
+    if len(answer) > connection.agreed.max_packet_size:
+        # It could never be told what it has to know.
+        refuse(broker, connection, PACKET_TOO_LARGE)
+        return
+    broker.recorder.on_attached(session, connection)
+    write(connection, answer)
+    broker.effects.write_to(connection)
+    resend(broker, session, connection)
+    pump(broker, session)
+
+
+def is_banned(broker: "Broker", username: str, client_id: str) -> bool:
+    settings = broker.settings
+    return username in settings.banned_users or client_id in settings.banned_client_ids
+
+
+def take_over(broker: "Broker", session: Session) -> None:
+    """A second connection for the same client id: the first one goes [3.1.1: MQTT-3.1.4-2] [5: MQTT-3.1.4-3]."""
+    connection = session.connection
+    if connection is not None:
+        broker.counters.sessions_taken_over += 1
+        disconnect(broker, connection, SESSION_TAKEN_OVER, "session taken over by another connection")
+
+
+def attach(broker: "Broker", connection: Connection, session: Session, packet: Connect) -> None:
+    settings = broker.settings
+    properties = packet.properties
+    connection.state = CONNECTED
+    connection.session = session
+    connection.connected_at_ms = broker.now_ms
+    connection.outbox.limit = settings.max_outbox_bytes
+    protocol = PROTOCOL_NAMES[packet.version]
+    connection.publisher = Publisher(session.client_id, connection.username, protocol)
+    session.connection = connection
+    session.attached = True
+    broker.timers.dead += 1  # its end, and the time this client had to connect
+    session.certified = connection.identity != ""
+    session.protocol = protocol
+    session.expires_at_ms = 0
+    if packet.version == V5:
+        asked = properties.session_expiry if properties is not None else None
+        session.expiry_s = broker.cap_session_expiry(asked if asked is not None else 0)
+    else:
+        session.expiry_s = 0 if packet.clean_start else broker.cap_session_expiry(FOREVER)
+    receive_maximum = properties.receive_maximum if properties is not None else None
+    session.window = settings.max_inflight
+    if receive_maximum is not None and receive_maximum < session.window:
+        session.window = receive_maximum
+    will = packet.will
+    session.will = PendingWill(will, will_delay(will)) if will is not None else None
+    keep_alive = packet.keep_alive
+    if settings.keep_alive_max > 0 and (keep_alive == 0 or keep_alive > settings.keep_alive_max):
+        if packet.version == V5:
+            keep_alive = settings.keep_alive_max
+    if keep_alive > 0:
+        connection.agreed.keep_alive_ms = keep_alive * 1500  # [3.1.1: MQTT-3.1.2-24] [5: MQTT-3.1.2-22]
+        broker.timers.add(broker.now_ms + connection.agreed.keep_alive_ms, Timer(KEEP_ALIVE, connection, None))
+    broker.counters.connected_now += 1
+    broker.counters.connected_most = max(broker.counters.connected_most, broker.counters.connected_now)
+
+
+def will_delay(will: Will) -> int:
+    properties = will.properties
+    delay = properties.will_delay if properties is not None else None
+    return delay if delay is not None else 0
+
+
+def connack(
+    broker: "Broker",
+    connection: Connection,
+    session: Session,
+    packet: Connect,
+    present: bool,
+    assigned: bool,
+    auth_data: bytes,
+) -> bytes:
+    if packet.version != V5:
+        # 3.1 knows no Session Present flag.
+        return encode_connack(ConnAck(present and packet.version == V311, SUCCESS), packet.version)
+    settings = broker.settings
+    asked = packet.properties
+    answer = Properties()
+    asked_expiry = asked.session_expiry if asked is not None and asked.session_expiry is not None else 0
+    if session.expiry_s != asked_expiry:
+        answer.session_expiry = session.expiry_s
+    if settings.receive_maximum < 65535:
+        answer.receive_maximum = settings.receive_maximum
+    if settings.max_qos < 2:
+        answer.maximum_qos = settings.max_qos
+    if not settings.retain_available:
+        answer.retain_available = 0
+    answer.maximum_packet_size = settings.max_packet_size
+    if assigned:
+        answer.assigned_client_id = session.client_id
+    if settings.topic_alias_maximum > 0:
+        answer.topic_alias_maximum = settings.topic_alias_maximum
+    if connection.agreed.keep_alive_ms != packet.keep_alive * 1500:
+        answer.server_keep_alive = connection.agreed.keep_alive_ms // 1500
+    if asked is not None and asked.request_response_info == 1 and settings.response_information:
+        answer.response_info = f"{settings.response_information}/{session.client_id}"
+    if connection.auth_method:  # [5: MQTT-4.12.0-5]
+        answer.auth_method = connection.auth_method
+        answer.auth_data = auth_data
+    return encode_connack(ConnAck(present, SUCCESS, answer), V5)
+
+
+# The end of a connection, and of a session.
 
 
 def on_disconnect(broker: "Broker", connection: Connection, packet: Disconnect) -> None:
@@ -33,8 +331,7 @@ def on_disconnect(broker: "Broker", connection: Connection, packet: Disconnect) 
         session.expiry_s = broker.cap_session_expiry(properties.session_expiry)
     if packet.reason == NORMAL_DISCONNECTION and session.will is not None:
         session.will = None  # [3.1.1: MQTT-3.14.4-3] [5: MQTT-3.14.4-3]
-        if broker.log is not None:
-            broker.log.on_will_cleared(broker, session)
+        broker.recorder.on_will_cleared(session)
     close(broker, connection, "client disconnected")
 
 
@@ -42,11 +339,11 @@ def disconnect(broker: "Broker", connection: Connection, reason: int, text: str)
     """End a connection from this side; MQTT 5 clients are told why, once they have been accepted [5: MQTT-3.14.0-1]."""
     if connection.state == CLOSED:
         return
-    if connection.carrier is not None and connection.state == CONNECTED:
-        connection.carrier.goodbye(reason)
-    elif connection.state == CONNECTED and connection.is_v5:
+    if connection.adapter is not None and connection.state == CONNECTED:
+        connection.adapter.goodbye(reason)
+    elif connection.state == CONNECTED and connection.agreed.is_v5:
         write(connection, disconnect_packet(connection, reason, text))
-        broker.touch(connection)
+        broker.effects.write_to(connection)
     close(broker, connection, text)
 
 
@@ -54,9 +351,9 @@ def disconnect_packet(connection: Connection, reason: int, text: str) -> bytes:
     """With the reason in words, unless that would be too large for the client [5: MQTT-3.14.2-3]."""
     properties = Properties()
     properties.reason_string = text
-    data = encode_disconnect(Disconnect(reason, properties), connection.version)
-    if len(data) > connection.max_packet_size:
-        data = encode_disconnect(Disconnect(reason), connection.version)
+    data = encode_disconnect(Disconnect(reason, properties), connection.agreed.version)
+    if len(data) > connection.agreed.max_packet_size:
+        data = encode_disconnect(Disconnect(reason), connection.agreed.version)
     return data
 
 
@@ -68,15 +365,12 @@ def close(broker: "Broker", connection: Connection, text: str) -> None:
     connection.state = CLOSED
     broker.timers.dead += 1
     connection.close_reason = text
-    connection.partial.clear()
-    connection.partial_size = 0
+    connection.inbound.drain()
     connection.last_route = None
-    if not connection.closing:
-        connection.closing = True
-        broker.effects.closing.append(connection)
+    broker.effects.closes.append(connection)
     broker.forget_ticket(connection)
-    if connection.carrier is not None:
-        connection.carrier.on_closed()
+    if connection.adapter is not None:
+        connection.adapter.on_closed()
     session = connection.session
     if was_connected and session is not None and session.connection is connection:
         broker.counters.connected_now -= 1
@@ -86,14 +380,14 @@ def close(broker: "Broker", connection: Connection, text: str) -> None:
 def detach(broker: "Broker", session: Session) -> None:
     """A session has lost its connection: settle its will and its own end. Its snapshots rest until it is back."""
     session.connection = None
+    session.attached = False
     session.window = 0
     forget_markers(session)
     will = session.will
     if session.expiry_s == 0:
         end_session(broker, session)
         return
-    if broker.log is not None:
-        broker.log.on_detached(broker, session)
+    broker.recorder.on_detached(session, broker.now_ms)
     if session.expiry_s != FOREVER:
         session.expires_at_ms = broker.now_ms + session.expiry_s * 1000
         broker.timers.add(session.expires_at_ms, Timer(SESSION_EXPIRY, None, session))
@@ -133,8 +427,7 @@ def end_session(broker: "Broker", session: Session) -> None:
     session.unreleased.clear()
     session.resending.clear()
     publish_will(broker, session)
-    if broker.log is not None:
-        broker.log.on_ended(broker, session)
+    broker.recorder.on_ended(session)
 
 
 def publish_will(broker: "Broker", session: Session) -> None:
@@ -167,8 +460,7 @@ def publish_will(broker: "Broker", session: Session) -> None:
         expiry_s,
         session,
     )
-    if broker.log is not None:
-        broker.log.on_will_cleared(broker, session)
+    broker.recorder.on_will_cleared(session)
 
 
 def on_will_due(broker: "Broker", session: Session) -> None:

@@ -48,7 +48,9 @@ class Entry:
 @final
 @mypyc_attr(acyclic=True)
 class Message(Entry):
-    """`properties` are the MQTT 5 properties that are passed on unaltered, encoded, without their length."""
+    """`properties` are the MQTT 5 properties that are passed on unaltered, encoded, without their length. `offset` is 0
+    until the log has ordered the message; after that it never changes.
+    """
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class Message(Entry):
         self.payload: Final = payload
         self.properties: Final = properties
         self.publisher: Final = publisher
-        self.offset: Final = offset
+        self.offset = offset
         self.stored_at_ms: Final = stored_at_ms
         self.expires_at_ms: Final = expires_at_ms  # NEVER = 0
         self.qos: Final = qos
@@ -89,47 +91,30 @@ class Message(Entry):
 
     def without_retain(self) -> "Message":
         """The same message as an ordinary one."""
-        return Message(
-            self.topic_field,
-            self.payload,
-            self.qos,
-            False,
-            self.properties,
-            self.publisher,
-            self.offset,
-            self.stored_at_ms,
-            self.expires_at_ms,
-            self.interval_given,
-        )
+        return self.copy(self.payload, False, self.properties, self.expires_at_ms, self.interval_given)
 
     def without_payload(self) -> "Message":
         """What is left of it to remember when the message itself is kept elsewhere."""
-        return Message(
-            self.topic_field,
-            b"",
-            self.qos,
-            self.retain,
-            b"",
-            self.publisher,
-            self.offset,
-            self.stored_at_ms,
-            self.expires_at_ms,
-            self.interval_given,
-        )
+        return self.copy(b"", self.retain, b"", self.expires_at_ms, self.interval_given)
 
     def expiring(self, expires_at_ms: int) -> "Message":
         """The same message with a lifetime that the broker chose."""
+        return self.copy(self.payload, self.retain, self.properties, expires_at_ms, False)
+
+    def copy(
+        self, payload: bytes, retain: bool, properties: bytes, expires_at_ms: int, interval_given: bool
+    ) -> "Message":
         return Message(
             self.topic_field,
-            self.payload,
+            payload,
             self.qos,
-            self.retain,
-            self.properties,
+            retain,
+            properties,
             self.publisher,
             self.offset,
             self.stored_at_ms,
             expires_at_ms,
-            False,
+            interval_given,
         )
 
 

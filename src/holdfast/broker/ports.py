@@ -9,6 +9,10 @@ from holdfast.broker.message import Message
 class Peer:
     """The far end of a connection, as the core sees it. None of these may call back into the core."""
 
+    def remote_address(self) -> str:
+        """Where the far end is, for people to read; empty where it is nowhere."""
+        return ""
+
     def write(self, data: bytes) -> None:
         raise NotImplementedError
 
@@ -28,8 +32,43 @@ class Authenticator:
         """Whether clients may log in by this method of MQTT 5."""
         return False
 
-    def take(self, ticket: int, data: bytes, first: bool, peer: Peer) -> None:
+    def exchange(self, ticket: int, data: bytes, first: bool, peer: Peer) -> None:
         """What a client says in such a login. The answer comes through `on_challenge` or `on_authenticated`."""
+        raise NotImplementedError
+
+
+class OutboundAdapter:
+    """Takes messages to a client that is not sent MQTT packets: the core's side of another protocol.
+
+    A connection with an adapter hands it every message instead of writing PUBLISH. Everything else about the client is
+    as for all others: the same sessions, subscriptions, queues and snapshots.
+    """
+
+    def publish(self, message: Message, qos: int, retain: bool, dup: bool, packet_id: int) -> bool:
+        """Accept a message, to be sent now or when its turn comes; False when it can never fit."""
+        raise NotImplementedError
+
+    def release(self, packet_id: int) -> None:
+        """PUBREL."""
+        raise NotImplementedError
+
+    def goodbye(self, reason: int) -> None:
+        """The server ends the connection."""
+        raise NotImplementedError
+
+    def on_closed(self) -> None:
+        """The connection has ended, from whichever side."""
+        raise NotImplementedError
+
+    def on_due(self) -> None:
+        """A timer of kind ADAPTER has come up."""
+        raise NotImplementedError
+
+    def on_room(self) -> None:
+        """The transport takes more, or a snapshot is through."""
+        raise NotImplementedError
+
+    def on_authenticated(self, reason: int, username: str) -> None:
         raise NotImplementedError
 
 

@@ -1,10 +1,16 @@
-"""What happens to a publish: rights, verdict on retaining, delivery, acknowledgement."""
+"""What happens to a publish: it is admitted, ordered, applied, and acknowledged.
+
+*Admit* (`on_publish`) asks what only the node with the connection can know: is the packet whole, may this client do
+that, is there room for its QoS 2 identifier. *Order* is the log's: `accept` asks it for the offset. *Apply*
+(`apply_publish`) is the fold: the verdict on retaining and who the message goes to, from the state of the broker and
+the message alone. Whether the bytes that follow leave at once or wait for the disk is up to the driver (*release*).
+"""
 
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.access import ANY_QOS, PUBLISH, RETAIN
-from holdfast.broker.connection import Connection
-from holdfast.broker.delivery import deliver
+from holdfast.broker.delivery import U16, enqueue, transmit, write, write_publish
+from holdfast.broker.effects import Accepted
 from holdfast.broker.message import (
     CLEARED,
     LIVE,
@@ -14,11 +20,20 @@ from holdfast.broker.message import (
     REFUSED_SIZE,
     Message,
     Publisher,
+    topic_field,
 )
-from holdfast.broker.outbound import U16, write
 from holdfast.broker.policy import REFUSE
-from holdfast.broker.route import Route, policy_for
-from holdfast.broker.session import Session
+from holdfast.broker.session import (
+    AWAITING_ACK,
+    HIGH_WATER_BYTES,
+    Connection,
+    Delivery,
+    Route,
+    Session,
+    SharedGroup,
+    Subscription,
+)
+from holdfast.broker.snapshot import before_live, missed_live
 from holdfast.errors import MalformedPacket, ProtocolError
 from holdfast.protocol.mqtt.encode import encode_ack
 from holdfast.protocol.mqtt.packets import PUBACK as PUBACK_KIND
@@ -52,6 +67,9 @@ PUBREC_WITH_REASON: Final = b"\x50\x03"
 PUBCOMP_WITH_REASON: Final = b"\x70\x03"
 
 
+# Admit.
+
+
 def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes, body: int, end: int) -> None:
     """A PUBLISH that the fast path does not take: any QoS, RETAIN, properties, aliases."""
     qos = first >> 1 & 3
@@ -71,8 +89,9 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
         if packet_id == 0:
             raise ProtocolError("packet identifier is 0, expected 1 to 65535")
         at += 2
+    agreed = connection.agreed
     properties: Properties | None = None
-    if connection.is_v5:
+    if agreed.is_v5:
         if at < end and data[at] == 0:
             at += 1
         else:
@@ -87,7 +106,14 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
         if len(field) == 2:
             raise ProtocolError("topic name is empty and there is no topic alias")
     route = broker.route_of(connection, field)
-    check_capabilities(broker, connection, qos, first & 1 != 0)
+    settings = broker.settings
+    retain = first & 1 != 0
+    if qos > settings.max_qos:  # [5: MQTT-3.2.2-11]
+        raise ProtocolError(f"QoS is {qos}, expected no more than {settings.max_qos}", QOS_NOT_SUPPORTED)
+    if retain and not settings.retain_available:
+        if agreed.is_v5:  # [5: MQTT-3.2.2-14]
+            raise ProtocolError("RETAIN is set, but retained messages are off", RETAIN_NOT_SUPPORTED)
+        retain = False
     session = connection.session
     assert session is not None
     broker.counters.messages_received[qos] += 1
@@ -96,18 +122,17 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
         if packet_id in session.unreleased:  # [3.1.1: MQTT-4.3.3-2] [5: MQTT-4.3.3-10]
             acknowledge(broker, connection, 2, packet_id, SUCCESS)
             return
-        if connection.is_v5 and len(session.unreleased) >= broker.settings.receive_maximum:  # [5: MQTT-3.3.4-7]
+        if agreed.is_v5 and len(session.unreleased) >= settings.receive_maximum:  # [5: MQTT-3.3.4-7]
             raise ProtocolError("more QoS 2 messages under way than the receive maximum", RECEIVE_MAXIMUM_EXCEEDED)
-    retain = first & 1 != 0 and broker.settings.retain_available
     expires_at_ms = NEVER
     if properties is not None and properties.message_expiry is not None:
         # A message that is already expired must not look like one that never does.
         expires_at_ms = broker.now_ms + properties.message_expiry * 1000
     reason = SUCCESS
-    if qos > 0 and broker.log is not None and not broker.log.healthy and must_be_kept(route, retain):
+    if qos > 0 and not broker.log.healthy and must_be_kept(route, retain):
         # Nothing can be made durable now. 3.1.1 has no word for that but to hang up without acknowledging.
         broker.counters.publishes_refused += 1
-        if not connection.is_v5:
+        if not agreed.is_v5:
             raise ProtocolError("the message cannot be stored now: the disk is full or failing", QUOTA_EXCEEDED)
         acknowledge(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
         return
@@ -122,17 +147,16 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
             retain,
             b"" if properties is None else properties.forward,
             connection.publisher,
-            broker.offset + 1,
+            0,
             broker.now_ms,
             expires_at_ms,
             expires_at_ms != NEVER,
         )
-        reason = accept(broker, message, route, session, connection.is_v5 and qos > 0)
+        reason = accept(broker, message, route, session, agreed.is_v5 and qos > 0)
     if qos > 0:
         if qos == 2 and reason < 0x80:
             session.unreleased.add(packet_id)
-            if broker.log is not None:
-                broker.log.on_received(broker, session, packet_id)
+            broker.recorder.on_received(session, packet_id)
         acknowledge(broker, connection, qos, packet_id, reason)
 
 
@@ -158,20 +182,12 @@ def resolve_alias(broker: "Broker", connection: Connection, field: bytes, proper
             f"topic alias is {alias}, expected no more than {broker.settings.topic_alias_maximum}", TOPIC_ALIAS_INVALID
         )
     if len(field) > 2:
-        connection.aliases_in[alias] = field
+        connection.inbound.aliases[alias] = field
         return field
-    known = connection.aliases_in.get(alias)
+    known = connection.inbound.aliases.get(alias)
     if known is None:
         raise ProtocolError(f"topic alias {alias} was never given a topic")
     return known
-
-
-def check_capabilities(broker: "Broker", connection: Connection, qos: int, retain: bool) -> None:
-    settings = broker.settings
-    if qos > settings.max_qos:  # [5: MQTT-3.2.2-11]
-        raise ProtocolError(f"QoS is {qos}, expected no more than {settings.max_qos}", QOS_NOT_SUPPORTED)
-    if retain and not settings.retain_available and connection.is_v5:  # [5: MQTT-3.2.2-14]
-        raise ProtocolError("RETAIN is set, but retained messages are off", RETAIN_NOT_SUPPORTED)
 
 
 def may_publish(broker: "Broker", connection: Connection, field: bytes, retain: bool, qos: int = ANY_QOS) -> bool:
@@ -209,95 +225,6 @@ def check_publish(
     )
 
 
-def accept(broker: "Broker", message: Message, route: Route, sender: Session | None, can_be_told: bool) -> int:
-    """Take a publish into the log: the verdict on retaining, then delivery. Returns the reason to acknowledge with."""
-    broker.offset += 1
-    outcome: int = LIVE
-    log = None if route.reserved else broker.log  # what the broker says of itself is made anew at every start
-    if message.retain:
-        retained = broker.retained
-        policy = policy_for(route, message.publisher.username)
-        if policy is not None and policy.action == REFUSE:
-            retained.refuse(REFUSED_POLICY)
-            if log is not None:
-                log.end_publish(broker, message, REFUSED_POLICY, route.recorded)
-            return NOT_AUTHORIZED
-        outcome = retained.judge(message, policy, broker.now_ms)
-        strict = broker.settings.strict_limits and REFUSED_SIZE <= outcome <= REFUSED_BUDGET
-        if strict and retained.index.get(message.topic) is not None:
-            # By the letter of the standard the new message replaces the old one, even if it cannot be kept itself.
-            outcome = CLEARED
-        stored = retained.apply(message, route.levels, outcome, policy, broker.now_ms)
-        if strict and can_be_told:
-            if log is not None:
-                log.end_publish(broker, stored, outcome, route.recorded)
-            return QUOTA_EXCEEDED
-        if log is None:
-            if outcome == REFUSED_POLICY:
-                message = message.without_retain()
-        else:
-            return accept_logged(broker, message, stored, outcome, route, sender)
-    elif log is not None:
-        return accept_logged(broker, message, message, outcome, route, sender)
-    if route.receivers or route.groups:
-        if deliver(broker, message, route, sender) > 0:
-            return SUCCESS
-    return NO_MATCHING_SUBSCRIBERS
-
-
-def accept_logged(
-    broker: "Broker", message: Message, stored: Message, outcome: int, route: Route, sender: Session | None
-) -> int:
-    """Deliver, then record the publish as it is stored, together with the sessions that now wait for it."""
-    log = broker.log
-    assert log is not None
-    log.begin_publish()
-    live = message.without_retain() if outcome == REFUSED_POLICY else message
-    count = deliver(broker, live, route, sender)
-    log.end_publish(broker, stored, outcome, route.recorded)
-    return SUCCESS if count > 0 else NO_MATCHING_SUBSCRIBERS
-
-
-def acknowledge(broker: "Broker", connection: Connection, qos: int, packet_id: int, reason: int) -> None:
-    """PUBACK or PUBREC. 3.1.1 has no reasons: what was refused is acknowledged all the same [3.1.1: MQTT-3.3.5-2]."""
-    if reason == SUCCESS or not connection.is_v5:
-        write(connection, PUBACKS[packet_id] if qos == 1 else PUBREC + U16[packet_id])
-    elif reason < 0x80 or not connection.reports_problems:
-        write(connection, (PUBACK_WITH_REASON if qos == 1 else PUBREC_WITH_REASON) + U16[packet_id] + BYTE[reason])
-    else:
-        write(connection, refusal(connection, qos, packet_id, reason))
-    broker.touch(connection)
-    if broker.log is not None:
-        broker.log.guard(connection)
-
-
-def refusal(connection: Connection, qos: int, packet_id: int, reason: int) -> bytes:
-    """An acknowledgement that says why not, in words where they fit [5: MQTT-3.4.2-2, 3.5.2-2]."""
-    kind = PUBACK_KIND if qos == 1 else PUBREC_KIND
-    properties = Properties()
-    properties.reason_string = reason_name(reason)
-    data = encode_ack(Ack(kind, packet_id, reason, properties), V5)
-    if len(data) > connection.max_packet_size:
-        data = encode_ack(Ack(kind, packet_id, reason), V5)
-    return data
-
-
-def on_pubrel(broker: "Broker", connection: Connection, packet_id: int) -> None:
-    session = connection.session
-    assert session is not None
-    if packet_id in session.unreleased:
-        session.unreleased.discard(packet_id)
-        write(connection, PUBCOMP + U16[packet_id])
-        if broker.log is not None and session.record_id:
-            broker.log.on_released(broker, session, packet_id)
-            broker.log.guard(connection)
-    elif connection.is_v5:
-        write(connection, PUBCOMP_WITH_REASON + U16[packet_id] + BYTE[PACKET_ID_NOT_FOUND])
-    else:
-        write(connection, PUBCOMP + U16[packet_id])
-    broker.touch(connection)
-
-
 def publish_as(
     broker: "Broker",
     publisher: Publisher,
@@ -308,11 +235,10 @@ def publish_as(
     properties: bytes = b"",
     expiry_s: int = -1,
     sender: Session | None = None,
-) -> int:
+) -> Accepted:
     """A publish that did not come in a PUBLISH: a will, a system topic, a call of the API. Rights are the caller's."""
-    field = len(topic).to_bytes(2, "big") + topic
+    field = topic_field(topic)
     route = broker.find_route(field)
-    expires_at_ms = broker.now_ms + expiry_s * 1000 if expiry_s >= 0 else NEVER
     message = Message(
         field,
         payload,
@@ -320,9 +246,241 @@ def publish_as(
         retain and broker.settings.retain_available,
         properties,
         publisher,
-        broker.offset + 1,
+        0,
         broker.now_ms,
-        expires_at_ms,
+        broker.now_ms + expiry_s * 1000 if expiry_s >= 0 else NEVER,
         expiry_s >= 0,
     )
-    return accept(broker, message, route, sender, False)
+    reason = accept(broker, message, route, sender, False)
+    return Accepted(message.offset, reason)
+
+
+# Order and apply.
+
+
+def accept(broker: "Broker", message: Message, route: Route, sender: Session | None, can_be_told: bool) -> int:
+    """Give a publish its offset and apply it; returns the reason to acknowledge it with."""
+    message.offset = broker.log.order(1)
+    return apply_publish(broker, message, route, sender, can_be_told)
+
+
+def apply_publish(broker: "Broker", message: Message, route: Route, sender: Session | None, can_be_told: bool) -> int:
+    """The verdict on retaining, delivery, and the record of both; returns the reason to acknowledge with.
+
+    `can_be_told`: the publisher learns the reason, so what strict limits refuse need not be delivered.
+    """
+    outcome: int = LIVE
+    stored = message
+    refusal = SUCCESS
+    if message.retain:
+        retained = broker.retained
+        now_ms = message.stored_at_ms
+        policy = route.policy_for(message.publisher.username)
+        if policy is not None and policy.action == REFUSE:
+            outcome = retained.refuse(REFUSED_POLICY)
+            refusal = NOT_AUTHORIZED
+        else:
+            outcome = retained.decide(message, policy, now_ms)
+        if REFUSED_SIZE <= outcome <= REFUSED_BUDGET and broker.settings.strict_limits:
+            if can_be_told:
+                refusal = QUOTA_EXCEEDED
+            if retained.index.get(message.topic) is not None:
+                # By the letter of the standard the new message replaces the old one, even if it cannot be kept itself.
+                outcome = CLEARED
+        stored = retained.apply(message, route.levels, outcome, policy, now_ms)
+        if outcome == REFUSED_POLICY:
+            message = message.without_retain()
+    count = 0
+    if refusal == SUCCESS and (route.receivers or route.groups):
+        broker.recorder.publishing = not route.reserved  # what the broker says of itself is made anew at every start
+        count = deliver(broker, message, route, sender)
+    if not route.reserved:
+        broker.recorder.on_publish(stored, outcome, route.recorded, can_be_told)
+    if refusal != SUCCESS:
+        return refusal
+    return SUCCESS if count > 0 else NO_MATCHING_SUBSCRIBERS
+
+
+def deliver(broker: "Broker", message: Message, route: Route, sender: Session | None) -> int:
+    """Give a message to everyone on its route; returns to how many."""
+    count = 0
+    for receiver in route.receivers:
+        session = receiver.session
+        if receiver.no_local and session is sender:  # [5: MQTT-3.8.3-3]
+            own = receiver.own
+            if own is None:
+                continue
+            receiver = own
+        count += 1
+        send(
+            broker,
+            session,
+            message,
+            min(message.qos, receiver.qos),
+            message.retain and receiver.retain_as_published,
+            receiver.identifiers,
+            None,
+        )
+    for group in route.groups:
+        if share(broker, message, group):
+            count += 1
+    return count
+
+
+def share(broker: "Broker", message: Message, group: SharedGroup) -> bool:
+    """Give a message to one member of a group; False when there is none to take it."""
+    member = group.choose(message.qos) if broker.access is None else choose_allowed(broker, message, group)
+    if member is None:
+        broker.counters.dropped_no_member += 1
+        return False
+    send(
+        broker,
+        member.session,
+        message,
+        min(message.qos, member.qos),
+        message.retain and member.retain_as_published,
+        [member.identifier] if member.identifier else None,
+        group,
+    )
+    return True
+
+
+def choose_allowed(broker: "Broker", message: Message, group: SharedGroup) -> Subscription | None:
+    """As `choose`, among the members that may receive the message: a group is no way around a rule."""
+    allowed = SharedGroup()
+    for step in range(len(group.members)):
+        member = group.members[(group.turn + step) % len(group.members)]
+        if broker.may_receive(member.session, message.topic_field):
+            allowed.members.append(member)
+    chosen = allowed.choose(message.qos)
+    if chosen is not None:
+        group.turn = (group.members.index(chosen) + 1) % len(group.members)
+    return chosen
+
+
+def send(
+    broker: "Broker",
+    session: Session,
+    message: Message,
+    qos: int,
+    retain: bool,
+    identifiers: list[int] | None,
+    group: SharedGroup | None,
+) -> None:
+    """Give a message to one session: into its outbox if there is room, into its queue if that can wait."""
+    connection = session.connection
+    if qos == 0:
+        if connection is None:
+            if session.snapshots:
+                missed_live(broker, session, message)
+            return
+        outbox = connection.outbox
+        if outbox.size >= outbox.limit:
+            broker.counters.dropped_slow += 1
+            if session.snapshots:
+                missed_live(broker, session, message)
+            return
+        if session.snapshots:
+            before_live(broker, session, message)
+        if (session.queue and message.topic_field in session.waiting) or (
+            session.resending and session.has_yet_to_resend(message.topic_field)
+        ):
+            # Older messages of this topic wait for the window: it may not overtake them.
+            if not enqueue(broker, session, Delivery(message, 0, retain, identifiers, group)) and session.snapshots:
+                missed_live(broker, session, message)
+            return
+        if outbox.size > HIGH_WATER_BYTES:
+            broker.met_high_water = True
+        if write_publish(connection, message, 0, retain, False, 0, identifiers, broker.now_ms):
+            broker.count_sent(connection, 0, len(message.payload))
+        else:
+            broker.counters.dropped_too_large += 1
+        return
+    if session.snapshots:
+        before_live(broker, session, message)
+    delivery = Delivery(message, qos, retain, identifiers, group)
+    if session.record_id:
+        broker.recorder.on_queued(session, delivery)
+    if (
+        connection is not None
+        and len(session.inflight) < session.window
+        and not session.queue
+        and connection.outbox.size < connection.outbox.limit
+    ):
+        transmit(broker, session, connection, delivery)
+    elif not enqueue(broker, session, delivery, connection is None and session.attached) and session.snapshots:
+        missed_live(broker, session, message)
+
+
+def redistribute(broker: "Broker", session: Session, group: SharedGroup | None) -> None:
+    """A member leaves: what waits for it goes to the others. With no group named, everything shared does.
+
+    QoS 2 messages that are under way stay lost with the session [5: MQTT-4.8.2-5]; QoS 1 may go to another.
+    """
+    waiting: list[Delivery] = []
+    if group is None:
+        for packet_id, delivery in list(session.inflight.items()):
+            if delivery.group is not None and delivery.qos == 1 and delivery.stage == AWAITING_ACK:
+                waiting.append(delivery)
+                del session.inflight[packet_id]
+    for _ in range(len(session.queue)):
+        delivery = session.pull()
+        if delivery.group is not None and (group is None or delivery.group is group):
+            waiting.append(delivery)
+        else:
+            session.push(delivery)
+    for delivery in waiting:
+        to = delivery.group
+        assert to is not None
+        if to.members and not delivery.message.expired(broker.now_ms):
+            broker.recorder.publishing = True
+            share(broker, delivery.message, to)
+            broker.recorder.on_requeued(delivery.message)
+        if delivery.sequence:
+            broker.recorder.on_done(session, delivery)
+
+
+# Acknowledge.
+
+
+def acknowledge(broker: "Broker", connection: Connection, qos: int, packet_id: int, reason: int) -> None:
+    """PUBACK or PUBREC. 3.1.1 has no reasons: what was refused is acknowledged all the same [3.1.1: MQTT-3.3.5-2]."""
+    if reason == SUCCESS or not connection.agreed.is_v5:
+        write(connection, PUBACKS[packet_id] if qos == 1 else PUBREC + U16[packet_id])
+    elif reason < 0x80 or not connection.agreed.reports_problems:
+        write(connection, (PUBACK_WITH_REASON if qos == 1 else PUBREC_WITH_REASON) + U16[packet_id] + BYTE[reason])
+    else:
+        write(connection, refusal_packet(connection, qos, packet_id, reason))
+    broker.write_after_records(connection)
+
+
+def refusal_packet(connection: Connection, qos: int, packet_id: int, reason: int) -> bytes:
+    """An acknowledgement that says why not, in words where they fit [5: MQTT-3.4.2-2, 3.5.2-2]."""
+    kind = PUBACK_KIND if qos == 1 else PUBREC_KIND
+    properties = Properties()
+    properties.reason_string = reason_name(reason)
+    data = encode_ack(Ack(kind, packet_id, reason, properties), V5)
+    if len(data) > connection.agreed.max_packet_size:
+        data = encode_ack(Ack(kind, packet_id, reason), V5)
+    return data
+
+
+def on_pubrel(broker: "Broker", connection: Connection, packet_id: int) -> None:
+    session = connection.session
+    assert session is not None
+    if packet_id in session.unreleased:
+        write(connection, PUBCOMP + U16[packet_id])
+        release_packet_id(broker, connection, session, packet_id)
+    elif connection.agreed.is_v5:
+        write(connection, PUBCOMP_WITH_REASON + U16[packet_id] + BYTE[PACKET_ID_NOT_FOUND])
+    else:
+        write(connection, PUBCOMP + U16[packet_id])
+    broker.effects.write_to(connection)
+
+
+def release_packet_id(broker: "Broker", connection: Connection, session: Session, packet_id: int) -> None:
+    """The publisher has let go of a QoS 2 packet id: the next message under it is a new one."""
+    session.unreleased.discard(packet_id)
+    if session.record_id:
+        broker.recorder.on_released(session, packet_id)
+        broker.recorder.hold(connection)

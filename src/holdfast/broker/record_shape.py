@@ -31,7 +31,9 @@ from holdfast.broker.records import (
     WILL_CLEARED,
 )
 from holdfast.broker.session_records import (
+    COPY_SIZE,
     ONE_SESSION_SIZE,
+    ONE_SNAPSHOT_SIZE,
     PACKET_ID_HEAD,
     QUEUED_ENTRY_SIZE,
     QUEUED_HEAD,
@@ -43,7 +45,6 @@ from holdfast.broker.session_records import (
     WILL_HEAD,
     WILL_SIZE,
 )
-from holdfast.broker.snapshot_records import COPY_SIZE, ONE_SNAPSHOT_SIZE
 
 # The fixed part of each kind.
 LEAST: Final[dict[int, int]] = {

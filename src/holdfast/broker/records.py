@@ -4,7 +4,7 @@ A record starts with its own format version, its kind and its offset; the rest d
 and no checksum: those belong to whoever stores it. All integers are little-endian, texts are UTF-8.
 
 Fields may be added at the end of a fixed part together with a new version number; they never move. The records about
-sessions stand in `session_records.py`, those about their snapshots in `snapshot_records.py`.
+sessions and their snapshots stand in `session_records.py`.
 """
 
 import struct
@@ -61,6 +61,7 @@ RETAIN: Final = 0x04
 INTERVAL_GIVEN: Final = 0x08  # the publisher named the expiry itself
 HISTORY: Final = 0x10  # becomes a row of the history table
 KEPT: Final = 0x20  # some session waits for it: the message is stored until the last one is done
+TOLD: Final = 0x40  # its publisher is told the reason, so what strict limits refuse was not delivered
 
 HEAD: Final = struct.Struct("<BBQ")
 HEAD_SIZE: Final = 10
@@ -96,13 +97,11 @@ def publisher_of(origin: bytes) -> Publisher:
         raise StoreError(f"publisher is not UTF-8: {error.reason}") from None
 
 
-def encode_publish(message: Message, outcome: int, history: bool, kept: bool) -> bytes:
+def encode_publish(message: Message, outcome: int, history: bool, kept: bool, told: bool = False) -> bytes:
     """The record of an accepted publish; its offset is the message's."""
-    return encode_message(PUBLISH, message.offset, message, outcome, history, kept)
-
-
-def encode_message(kind: int, offset: int, message: Message, outcome: int, history: bool, kept: bool) -> bytes:
     flags = message.qos
+    if told:
+        flags |= TOLD
     if message.retain:
         flags |= RETAIN
     if message.interval_given:
@@ -116,8 +115,8 @@ def encode_message(kind: int, offset: int, message: Message, outcome: int, histo
     properties = message.properties
     head: bytes = PUBLISH_HEAD.pack(
         VERSION,
-        kind,
-        offset,
+        PUBLISH,
+        message.offset,
         message.stored_at_ms,
         message.expires_at_ms,
         flags,
@@ -223,7 +222,7 @@ def encode_stored_message(offset: int, message: Message) -> bytes:
     given to somebody else. The message keeps its own offset, which QUEUED then names.
     """
     number: bytes = HEAD.pack(VERSION, MESSAGE, offset)
-    return number + encode_message(PUBLISH, message.offset, message, 0, False, True)
+    return number + encode_publish(message, 0, False, True)
 
 
 def stored_message(record: bytes) -> bytes:

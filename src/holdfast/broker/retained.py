@@ -1,15 +1,18 @@
 """The retained set: what is kept for each topic, and the verdict on each publish that wants to be kept.
 
-`judge` decides, `apply` carries out. The verdict is written to the log with the publish, so every other fold of the log
-follows it instead of deciding again.
+`judge` decides and changes nothing, `decide` makes room for it first and counts, `apply` carries out. They ask for no
+clock but the publish's own, so every fold of the same publishes comes to the same set; and the verdict is written to
+the log with the publish, so a fold that knows no limits can follow it.
 """
 
+from collections import deque
+from heapq import heappop, heappush
 from typing import Final, final
 
-from holdfast.broker.expiry import Expiry
 from holdfast.broker.index import Index
 from holdfast.broker.message import (
     CLEARED,
+    NEVER,
     REFUSED_BUDGET,
     REFUSED_COUNT,
     REFUSED_POLICY,
@@ -21,12 +24,15 @@ from holdfast.broker.message import (
 from holdfast.broker.policy import STORE, Policy
 from holdfast.broker.ports import TopicIndex
 from holdfast.broker.settings import Settings
-from holdfast.broker.tombstones import Tombstones
+from holdfast.broker.topics import matches
 
 SYSTEM: Final = b"$SYS/"
 DOLLAR: Final = 0x24
 SWEEP_MOST: Final = 10_000
 EFFORT_MOST: Final = 20_000  # places that the index may move in one portion of expiry
+BUCKET_MS: Final = 100  # of expiry
+BLOCK: Final = 512  # deletions that are sealed together
+OFFSET_SIZE: Final = 8
 
 
 @final
@@ -77,29 +83,39 @@ class RetainedStore:
                 found.append(policy)
         return found
 
+    def decide(self, message: Message, policy: Policy | None, now_ms: int) -> int:
+        """The outcome of a publish with RETAIN 1. What has expired is removed where it stands in the way, and refusals
+        are counted.
+        """
+        outcome = self.judge(message, policy, now_ms)
+        if outcome == REFUSED_BUDGET and self.sweep(now_ms, message.offset) > 0:
+            outcome = self.judge(message, policy, now_ms)
+        return self.refuse(outcome) if outcome >= REFUSED_SIZE else outcome
+
+    def refuse(self, outcome: int) -> int:
+        """Count a refusal; returns the same outcome."""
+        self.refused[outcome] += 1
+        return outcome
+
     def judge(self, message: Message, policy: Policy | None, now_ms: int) -> int:
-        """The outcome of a publish with RETAIN 1. Nothing changes yet."""
+        """The outcome that a publish with RETAIN 1 would have, expired messages counting for their bytes until they are
+        swept. Nothing changes.
+        """
         if len(message.payload) == 0:
             return CLEARED
         if message.topic_field[2] == DOLLAR and message.topic_field.startswith(SYSTEM, 2):
             return SET  # the broker's own topics are outside every limit
         settings = self.settings
         if policy is not None and policy.action != STORE:
-            return self.refuse(REFUSED_POLICY)
+            return REFUSED_POLICY
         if 0 < settings.max_retained_payload < len(message.payload):
-            return self.refuse(REFUSED_SIZE)
+            return REFUSED_SIZE
         if not self.has_limits(policy):
             return SET
         old = self.get(message.topic, now_ms)
         if old is None and 0 < settings.max_retained_messages <= self.live_count(now_ms):
-            return self.refuse(REFUSED_COUNT)
-        if not self.fits(message, old, policy):
-            # What has expired does not count, swept yet or not.
-            if self.sweep(now_ms, message.offset) == 0:
-                return self.refuse(REFUSED_BUDGET)
-            if not self.fits(message, self.get(message.topic, now_ms), policy):
-                return self.refuse(REFUSED_BUDGET)
-        return SET
+            return REFUSED_COUNT
+        return SET if self.fits(message, old, policy) else REFUSED_BUDGET
 
     def has_limits(self, policy: Policy | None) -> bool:
         settings = self.settings
@@ -137,7 +153,7 @@ class RetainedStore:
                 return False
         return True
 
-    def settle(self) -> None:
+    def recount(self) -> None:
         """The settings have changed: count again who uses what. Nothing is deleted, only new topics are refused."""
         self.users.clear()
         for policy in self.settings.policies:
@@ -153,10 +169,6 @@ class RetainedStore:
             if message is not None:
                 self.charge(message, 1)
         self.index.release(cursor)
-
-    def refuse(self, outcome: int) -> int:
-        self.refused[outcome] += 1
-        return outcome
 
     def lifetime(self, message: Message, policy: Policy | None, now_ms: int) -> Message:
         """The message as it is stored: the publisher's interval wins, else the policy's, else the default."""
@@ -244,12 +256,12 @@ class RetainedStore:
 
     def expire(self, now_ms: int, offset: int, most: int) -> int:
         """Remove up to `most` expired messages, as of version `offset`, fewer where the index has much to tidy up after
-        them; how many there were.
+        them; returns how many were removed.
         """
         count = 0
         enough = self.index.effort + EFFORT_MOST
         while count < most and self.index.effort < enough:
-            message = self.expiry.take(now_ms)
+            message = self.expiry.pop(now_ms)
             if message is None:
                 break
             count += 1
@@ -257,7 +269,7 @@ class RetainedStore:
         return count
 
     def sweep(self, now_ms: int, offset: int) -> int:
-        """Remove what has expired to the millisecond, where a verdict depends on it."""
+        """Remove what has expired to the millisecond, where a verdict depends on it; returns how many were removed."""
         count = self.expire(now_ms, offset, SWEEP_MOST)
         for message in self.expiry.due(now_ms):
             self.expiry.discard(message)
@@ -271,3 +283,163 @@ class RetainedStore:
             self.index.remove(message.topic, offset)
             self.forget(stored, offset)
             self.expired += 1
+
+
+@final
+class Expiry:
+    """When stored messages expire: messages in buckets of a tenth of a second, buckets in a heap.
+
+    A message that is replaced or deleted leaves its bucket at once, so a topic that is written every second with a
+    lifetime of a day holds one message, not a day of them.
+    """
+
+    def __init__(self) -> None:
+        self.buckets: dict[int, dict[bytes, Message]] = {}
+        self.keys: list[int] = []
+
+    def add(self, message: Message) -> None:
+        if message.expires_at_ms == NEVER:
+            return
+        key = message.expires_at_ms // BUCKET_MS
+        bucket = self.buckets.get(key)
+        if bucket is None:
+            bucket = {}
+            self.buckets[key] = bucket
+            heappush(self.keys, key)
+        bucket[message.topic_field] = message
+
+    def discard(self, message: Message) -> bool:
+        """False when it has been taken out already: it expired, and is only still to be seen on a disk."""
+        if message.expires_at_ms == NEVER:
+            return True
+        bucket = self.buckets.get(message.expires_at_ms // BUCKET_MS)
+        return bucket is not None and bucket.pop(message.topic_field, None) is not None
+
+    def overdue(self, now_ms: int) -> int:
+        """How many messages have expired and are still here."""
+        count = 0
+        last = now_ms // BUCKET_MS
+        open_slots = [0]  # walk only the part of the heap that is due
+        while open_slots:
+            slot = open_slots.pop()
+            if slot >= len(self.keys) or self.keys[slot] > last:
+                continue
+            bucket = self.buckets[self.keys[slot]]
+            if self.keys[slot] < last:
+                count += len(bucket)
+            else:
+                for message in bucket.values():
+                    if message.expires_at_ms <= now_ms:
+                        count += 1
+            open_slots.append(2 * slot + 1)
+            open_slots.append(2 * slot + 2)
+        return count
+
+    def pop(self, now_ms: int) -> Message | None:
+        """One expired message, no longer kept here; None when no bucket is wholly in the past."""
+        while self.keys:
+            key = self.keys[0]
+            if (key + 1) * BUCKET_MS > now_ms:
+                return None
+            bucket = self.buckets[key]
+            if bucket:
+                return bucket.popitem()[1]
+            heappop(self.keys)
+            del self.buckets[key]
+        return None
+
+    def due(self, now_ms: int) -> list[Message]:
+        """What has expired in the bucket of this moment; the ones before it are popped."""
+        bucket = self.buckets.get(now_ms // BUCKET_MS)
+        if bucket is None:
+            return []
+        return [message for message in bucket.values() if message.expires_at_ms <= now_ms]
+
+    def next_due_ms(self) -> int:
+        """When to look again; 0 when nothing expires."""
+        return (self.keys[0] + 1) * BUCKET_MS if self.keys else NEVER
+
+
+@final
+class Block:
+    """Sealed deletions: topic fields one after another, each with its length in front, and their offsets, eight bytes
+    each.
+    """
+
+    def __init__(self, topics: bytes, offsets: bytes, count: int, last: int) -> None:
+        self.topics: Final = topics
+        self.offsets: Final = offsets
+        self.count: Final = count
+        self.last: Final = last
+
+
+@final
+class Tombstones:
+    """Topics that stopped being retained, for subscribers that ask what changed since an offset.
+
+    Kept in sealed blocks of bytes, not as objects: a hundred thousand small long-lived objects would be spread over all
+    of the memory that a mass delete has just freed, and keep it from being given back.
+
+    Invariants: in offset order; complete after `known_since`.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: deque[Block] = deque()
+        self.topics: list[bytes] = []
+        self.offsets: list[int] = []
+        self.count = 0
+        self.known_since = 0
+
+    def add(self, topic_field: bytes, offset: int, most: int) -> None:
+        """Remember a deletion; the oldest are forgotten once there are more than `most`."""
+        if most == 0:
+            self.known_since = offset
+            return
+        self.topics.append(topic_field)
+        self.offsets.append(offset)
+        self.count += 1
+        if len(self.topics) >= BLOCK:
+            self.seal()
+        while self.count > most:
+            self.forget()
+
+    def forget(self) -> None:
+        """Let go of the oldest: a whole block, if there is one."""
+        if self.blocks:
+            block = self.blocks.popleft()
+            self.count -= block.count
+            self.known_since = block.last
+        else:
+            self.count -= 1
+            self.known_since = self.offsets.pop(0)
+            del self.topics[0]
+
+    def seal(self) -> None:
+        offsets = b"".join([offset.to_bytes(OFFSET_SIZE, "big") for offset in self.offsets])
+        self.blocks.append(Block(b"".join(self.topics), offsets, len(self.topics), self.offsets[-1]))
+        self.topics = []
+        self.offsets = []
+
+    def since(self, offset: int, filter_levels: list[bytes]) -> dict[bytes, int]:
+        """Topic field to offset of the last deletion of each matching topic after `offset`."""
+        found: dict[bytes, int] = {}
+        for block in self.blocks:
+            if block.last > offset:
+                collect(found, block, offset, filter_levels)
+        for i in range(len(self.topics)):
+            note(found, self.topics[i], self.offsets[i], offset, filter_levels)
+        return found
+
+
+def collect(found: dict[bytes, int], block: Block, after: int, filter_levels: list[bytes]) -> None:
+    position = 0
+    for i in range(block.count):
+        end = position + 2 + (block.topics[position] << 8 | block.topics[position + 1])
+        at = int.from_bytes(block.offsets[i * OFFSET_SIZE : (i + 1) * OFFSET_SIZE], "big")
+        note(found, block.topics[position:end], at, after, filter_levels)
+        position = end
+
+
+def note(found: dict[bytes, int], field: bytes, at: int, after: int, filter_levels: list[bytes]) -> None:
+    if at > after and matches(filter_levels, field[2:].split(b"/")):
+        found[field] = at

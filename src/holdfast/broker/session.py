@@ -1,28 +1,171 @@
-"""A session: what outlives a connection. Subscriptions, the messages under way to the client and those waiting."""
+"""A client as the core knows it: its connection, the session that outlives it, and the messages on their way.
+
+These are the nouns; what happens to them stands in the modules named after verbs. They refer to each other, so they
+stand together: a session has a connection while one is there, a subscription belongs to a session, a route leads to
+sessions, and a snapshot feeds one.
+"""
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from holdfast.broker.message import Message
-from holdfast.broker.subscription import SharedGroup, Subscription
-from holdfast.protocol.mqtt.packets import Will
+from holdfast.broker.message import Message, Publisher
+from holdfast.broker.policy import Policy
+from holdfast.broker.ports import OutboundAdapter, Peer, TopicCursor
+from holdfast.broker.sn.ids import SensorState
+from holdfast.broker.topics import matches
+from holdfast.protocol.mqtt.connection import WAITING
+from holdfast.protocol.mqtt.packets import V5, Connect, Will
 
-if TYPE_CHECKING:
-    from holdfast.broker.connection import Connection
-    from holdfast.broker.sn.ids import SensorState
-    from holdfast.broker.snapshot import Snapshot
-
-FOREVER: Final = 0xFFFFFFFF
+NO_ONE: Final = Publisher("", "", "")
+UNLIMITED: Final = 1 << 60
+FOREVER: Final = 0xFFFFFFFF  # a session expiry interval
+LAST_PACKET_ID: Final = 65535
 
 # Where a QoS 2 delivery stands; QoS 1 never leaves the first.
 AWAITING_ACK: Final = 0
 AWAITING_COMPLETE: Final = 1
 
-LAST_PACKET_ID: Final = 65535
-
-CROWDED_BYTES: Final = 1024 * 1024
-CROWDED_QUEUE: Final = 1000
+# A receiver with more than this on its way is behind: publishers that serve mostly such are read from more slowly, for
+# as long as the receiver makes progress at all.
+HIGH_WATER_BYTES: Final = 1024 * 1024
+HIGH_WATER_QUEUE: Final = 1000
 PATIENCE_MS: Final = 1000
+
+DOLLAR: Final = 0x24
+
+
+# Connections.
+
+
+@final
+class Inbound:
+    """What has come in and is not handled yet: the beginning of a packet, and how many bytes it needs."""
+
+    def __init__(self) -> None:
+        self.partial: list[bytes] = []
+        self.size = 0
+        self.needed = 0
+        self.aliases: dict[int, bytes] = {}
+
+    def add(self, data: bytes) -> None:
+        self.partial.append(data)
+        self.size += len(data)
+
+    def drain(self) -> bytes:
+        """Everything gathered, which is no longer here afterwards."""
+        data = b"".join(self.partial)
+        self.partial.clear()
+        self.size = 0
+        return data
+
+
+@final
+class Outbox:
+    """What is to go out, in pieces that are joined once.
+
+    Invariants: `size` is the length of all `pieces`; `listed` exactly while the connection is in `Effects.writes`;
+    `held` counts the stretches of bytes that the driver holds back until their entries are durable.
+    """
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.limit = UNLIMITED
+        self.listed = False
+        self.waits = False  # what is in it acknowledges, or reveals, entries of the call at hand
+        self.held = 0
+        self.blocked = False  # the transport is full: gather, do not write
+        self.blocked_since_ms = 0
+        self.aliases: dict[bytes, int] = {}
+
+    def drain(self) -> bytes:
+        """Everything gathered, as one write; it is no longer here afterwards."""
+        pieces = self.pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self.size = 0
+        return data
+
+    def block(self, now_ms: int) -> None:
+        """The transport is full. It says so while it is being written to, so nothing else may follow from this."""
+        self.blocked = True
+        self.blocked_since_ms = now_ms
+
+    def clear(self) -> None:
+        self.pieces.clear()
+        self.size = 0
+
+
+@final
+class Agreed:
+    """What CONNECT says about the client's end of the wire."""
+
+    def __init__(self) -> None:
+        self.version = 4
+        self.is_v5 = False
+        self.max_packet_size = UNLIMITED
+        self.alias_maximum = 0
+        self.reports_problems = True
+        self.wants_meta = False
+        self.wants_mark = False
+        self.plain = True  # takes any QoS 0 frame of its version as it is
+        self.keep_alive_ms = 0
+
+    def set_version(self, version: int) -> None:
+        self.version = version
+        self.is_v5 = version == V5
+
+    def read(self, packet: Connect) -> None:
+        self.set_version(packet.version)
+        properties = packet.properties
+        if properties is None:
+            return
+        if properties.maximum_packet_size is not None:
+            self.max_packet_size = properties.maximum_packet_size
+        if properties.topic_alias_maximum is not None:
+            self.alias_maximum = properties.topic_alias_maximum
+        if properties.request_problem_info is not None:
+            self.reports_problems = properties.request_problem_info != 0
+        self.wants_mark = properties.user_property("holdfast-snapshot") == "mark"
+        self.wants_meta = properties.user_property("holdfast-retained-meta") == "on"
+        self.plain = self.alias_maximum == 0
+
+
+@final
+class Connection:
+    """Invariants: `session.connection is self` exactly while `state` is CONNECTED; nothing is added to the outbox of a
+    CLOSED connection.
+    """
+
+    def __init__(self, peer: Peer, now_ms: int, identity: str = "") -> None:
+        self.peer: Final = peer
+        self.identity: Final = identity  # the name that the transport vouches for, such as a certificate's
+        self.state: int = WAITING  # see protocol/mqtt/connection.py
+        self.inbound: Final = Inbound()
+        self.outbox: Final = Outbox()
+        self.agreed: Final = Agreed()
+        self.session: Session | None = None
+        self.adapter: OutboundAdapter | None = None  # for a client that is not sent MQTT packets
+        self.busy = False  # its adapter accepts no snapshot messages now; it wakes the snapshots when it does
+        self.publisher = NO_ONE
+        self.client_id = ""
+        self.username = ""
+        self.connect: Connect | None = None  # while authenticating
+        self.ticket = 0
+        self.auth_method = ""  # of MQTT 5, for the whole connection [5: MQTT-4.12.0-5]
+        self.exchanging = False  # the client has been asked something: AUTH comes next
+        self.backpressured = False  # most receivers of what it publishes are behind: read from it a little later
+        self.close_reason = ""
+        self.last_seen_ms = now_ms
+        self.connected_at_ms = now_ms
+        self.rights: dict[bytes, bool] = {}
+        self.rights_generation = 0
+        # The route of the topic published last: most clients publish to the same topic again.
+        self.last_topic = b""
+        self.last_route: Route | None = None
+
+
+# Sessions.
 
 
 @final
@@ -35,7 +178,7 @@ class Delivery:
         qos: int,
         retain: bool,
         identifiers: list[int] | None,
-        group: SharedGroup | None,
+        group: "SharedGroup | None",
     ) -> None:
         self.message: Final = message
         self.qos: Final = qos
@@ -59,7 +202,8 @@ class PendingWill:
 @final
 class Session:
     """Invariants: `inflight` is in the order of first sending; `queued_bytes` and `waiting` are sums over `queue`;
-    at most `window` of them are under way, the others are in `resending`.
+    at most `window` of them are under way, the others are in `resending`; `attached` while the client is connected,
+    to this node or, in a broker that follows another's log, elsewhere (`connection` is None then).
     """
 
     def __init__(self, client_id: str, owner: str, now_ms: int) -> None:
@@ -67,6 +211,7 @@ class Session:
         self.owner: Final = owner
         self.created_at_ms: Final = now_ms
         self.connection: Connection | None = None
+        self.attached = False
         self.record_id = 0  # what the log knows it by; 0: it ends with its connection
         self.next_sequence = 1
         self.protocol = ""
@@ -96,10 +241,10 @@ class Session:
             connection is not None
             and not self.queue
             and len(self.inflight) < self.window
-            and connection.outbox_bytes < connection.outbox_limit
+            and connection.outbox.size < connection.outbox.limit
         )
 
-    def is_crowded(self, now_ms: int) -> bool:
+    def is_over_high_water(self, now_ms: int) -> bool:
         """Whether a publisher that has only this receiver had better wait a moment.
 
         Only for clients that make progress: one that has stopped reading or acknowledging holds nobody up.
@@ -107,11 +252,12 @@ class Session:
         connection = self.connection
         if connection is None:
             return False
-        if len(self.queue) > CROWDED_QUEUE:
+        if len(self.queue) > HIGH_WATER_QUEUE:
             return now_ms - self.progress_ms < PATIENCE_MS
-        if connection.outbox_bytes < CROWDED_BYTES:
+        outbox = connection.outbox
+        if outbox.size < HIGH_WATER_BYTES:
             return False
-        return not connection.blocked or now_ms - connection.blocked_since_ms < PATIENCE_MS
+        return not outbox.blocked or now_ms - outbox.blocked_since_ms < PATIENCE_MS
 
     def push(self, delivery: Delivery) -> None:
         """Put a message at the end of the queue."""
@@ -122,7 +268,7 @@ class Session:
         self.waiting[field] = self.waiting.get(field, 0) + 1
 
     def pull(self) -> Delivery:
-        """Take the first message out of the queue."""
+        """Remove the first message of the queue and return it."""
         delivery = self.queue.popleft()
         message = delivery.message
         self.queued_bytes -= message.size()
@@ -142,15 +288,203 @@ class Session:
                 return True
         return False
 
-    def take_sequence(self) -> int:
+    def new_sequence(self) -> int:
         sequence = self.next_sequence
         self.next_sequence = sequence + 1
         return sequence
 
-    def take_packet_id(self) -> int:
+    def new_packet_id(self) -> int:
         """An unused, non-zero packet id [3.1.1: MQTT-2.3.1-4] [5: MQTT-2.2.1-4]. The window leaves one free."""
         packet_id = self.next_packet_id
         while packet_id in self.inflight:
             packet_id = packet_id + 1 if packet_id < LAST_PACKET_ID else 1
         self.next_packet_id = packet_id + 1 if packet_id < LAST_PACKET_ID else 1
         return packet_id
+
+
+# Subscriptions.
+
+
+@final
+class Subscription:
+    """`topic_filter` is the whole text the client sent, `$share/NAME/` included; `levels` are of the filter proper."""
+
+    def __init__(
+        self,
+        session: Session,
+        topic_filter: bytes,
+        levels: list[bytes],
+        share_name: bytes,
+        qos: int,
+        no_local: bool,
+        retain_as_published: bool,
+        identifier: int,
+    ) -> None:
+        self.session: Final = session
+        self.topic_filter: Final = topic_filter
+        self.levels: Final = levels
+        self.share_name: Final = share_name  # empty: not shared
+        self.qos: Final = qos
+        self.no_local: Final = no_local
+        self.retain_as_published: Final = retain_as_published
+        self.identifier: Final = identifier  # 0: none
+
+
+@final
+class SharedGroup:
+    """The members of one `$share/NAME/FILTER`, in the order of their next turn."""
+
+    def __init__(self) -> None:
+        self.members: list[Subscription] = []
+        self.turn = 0
+
+    def put(self, subscription: Subscription) -> None:
+        for i in range(len(self.members)):
+            if self.members[i].session is subscription.session:
+                self.members[i] = subscription
+                return
+        self.members.append(subscription)
+
+    def remove(self, session: Session) -> None:
+        for i in range(len(self.members)):
+            if self.members[i].session is session:
+                del self.members[i]
+                if i < self.turn:
+                    self.turn -= 1
+                return
+
+    def choose(self, qos: int) -> Subscription | None:
+        """Whose turn it is: the next connected member with room, else any connected, else one that can queue."""
+        count = len(self.members)
+        fallback: Subscription | None = None
+        fallback_turn = 0
+        absent: Subscription | None = None
+        for step in range(count):
+            at = (self.turn + step) % count
+            member = self.members[at]
+            session = member.session
+            if session.connection is None:
+                if absent is None and min(qos, member.qos) > 0:
+                    absent = member
+            elif session.has_room():
+                self.turn = (at + 1) % count
+                return member
+            elif fallback is None:
+                fallback = member
+                fallback_turn = at
+        if fallback is not None:
+            self.turn = (fallback_turn + 1) % count
+            return fallback
+        if absent is not None:
+            self.turn = (self.turn + 1) % count
+        return absent
+
+
+@final
+class Receiver:
+    """One session's view of a topic: overlapping subscriptions are one copy, at the highest QoS [MQTT-3.3.5-1]."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.session: Final = subscription.session
+        self.qos = subscription.qos
+        self.retain_as_published = subscription.retain_as_published
+        self.identifiers: list[int] | None = [subscription.identifier] if subscription.identifier else None
+        self.no_local = subscription.no_local
+        # What is left for this session's own messages once No Local subscriptions are taken out.
+        self.own: Receiver | None = None
+
+    def merge(self, subscription: Subscription) -> None:
+        self.qos = max(self.qos, subscription.qos)
+        self.retain_as_published = self.retain_as_published or subscription.retain_as_published
+        if subscription.identifier:
+            if self.identifiers is None:
+                self.identifiers = []
+            self.identifiers.append(subscription.identifier)
+        self.no_local = self.no_local or subscription.no_local
+
+
+@final
+class Route:
+    """Who receives a topic, worked out once and kept until a subscription changes."""
+
+    def __init__(self, topic_field: bytes, levels: list[bytes], generation: int, policies: list[Policy] | None) -> None:
+        self.topic_field: Final = topic_field
+        self.levels: Final = levels
+        self.generation: Final = generation
+        self.policies: Final = policies
+        self.recorded = False  # goes to the history
+        self.persistent = False  # may have to wait for someone who outlives a connection
+        self.receivers: list[Receiver] = []
+        self.groups: list[SharedGroup] = []
+        # Topics that only the broker itself writes to.
+        self.reserved: Final = topic_field[2] == DOLLAR and is_reserved(topic_field[2:])
+        # Every receiver takes a QoS 0 frame as it is: no identifiers, no No Local, no shared groups.
+        self.plain = not self.reserved
+
+    def policy_for(self, username: str) -> Policy | None:
+        """The first policy that matches topic and user."""
+        if self.policies is not None:
+            for policy in self.policies:
+                if policy.applies_to(username):
+                    return policy
+        return None
+
+
+def is_reserved(topic: bytes) -> bool:
+    return topic.startswith((b"$SYS/", b"$holdfast/")) or topic == b"$SYS" or topic == b"$holdfast"
+
+
+# Snapshots.
+
+
+@final
+class Snapshot:
+    """What a new subscription is being sent: a cursor over the retained set as of `version`.
+
+    `done` are topics sent out of turn; `missed` are changed topics whose live message the client could not be given,
+    for it was too slow or not there; `copied` are the offsets of what was sent before the broker started.
+    """
+
+    def __init__(
+        self, session: Session, subscription: Subscription, cursor: TopicCursor, version: int, since: int, full: bool
+    ) -> None:
+        self.session: Final = session
+        self.subscription = subscription
+        self.cursor: Final = cursor
+        self.version: Final = version
+        self.since: Final = since
+        self.full: Final = full
+        self.identifiers = [subscription.identifier] if subscription.identifier else None
+        self.no_local = subscription.no_local
+        self.record_id = 0  # what the log knows it by; 0: it ends with the connection
+        self.deleted: dict[bytes, int] = {}
+        self.queued = 0  # copies that went into the session's queue instead
+        self.held: Message | None = None
+        self.sent = 0
+        self.done: set[bytes] = set()
+        self.missed: dict[bytes, None] = {}  # in the order they were missed
+        self.copied: set[int] = set()
+        self.running = False
+        self.ended = False
+
+    def wants(self, message: Message, now_ms: int) -> bool:
+        offset = message.offset
+        if offset > self.version or offset <= self.since:
+            return False
+        if (self.done and message.topic_field in self.done) or (self.copied and offset in self.copied):
+            return False
+        return self.suits(message, now_ms)
+
+    def suits(self, message: Message, now_ms: int) -> bool:
+        if self.no_local and message.publisher.client_id == self.session.client_id:
+            return False
+        return not message.expired(now_ms)
+
+    def awaits(self, message: Message) -> bool:
+        """Whether this stored message still has its turn to come."""
+        if self.held is not None and self.held.offset == message.offset:
+            return True
+        if message.topic_field in self.done or message.offset in self.copied:
+            return False
+        levels = message.topic.split(b"/")
+        return matches(self.subscription.levels, levels) and not self.cursor.passed(levels)

@@ -9,15 +9,11 @@ knows what they have sent, so that they go on after a restart of the broker as w
 """
 
 import json
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
-from holdfast.broker.connection import NO_ONE, Connection
-from holdfast.broker.delivery import enqueue, pump, transmit
+from holdfast.broker.delivery import enqueue, pump, transmit, write_publish
 from holdfast.broker.message import Message, topic_field
-from holdfast.broker.outbound import write_publish
-from holdfast.broker.ports import TopicCursor
-from holdfast.broker.session import Delivery, Session
-from holdfast.broker.subscription import Subscription
+from holdfast.broker.session import NO_ONE, Connection, Delivery, Session, Snapshot, Subscription
 from holdfast.broker.topics import matches
 
 if TYPE_CHECKING:
@@ -31,74 +27,23 @@ VISITS_PER_STEP: Final = 8192
 NOT_SINCE: Final = -1
 
 
-@final
-class Snapshot:
-    """`done` are topics sent out of turn; `missed` are changed topics whose live message the client could not be given,
-    for it was too slow or not there; `copied` are the offsets of what was sent before the broker started.
-    """
-
-    def __init__(
-        self, session: Session, subscription: Subscription, cursor: TopicCursor, version: int, since: int, full: bool
-    ) -> None:
-        self.session: Final = session
-        self.subscription = subscription
-        self.cursor: Final = cursor
-        self.version: Final = version
-        self.since: Final = since
-        self.full: Final = full
-        self.identifiers = [subscription.identifier] if subscription.identifier else None
-        self.no_local = subscription.no_local
-        self.record_id = 0  # what the log knows it by; 0: it ends with the connection
-        self.deleted: dict[bytes, int] = {}
-        self.queued = 0  # copies that went into the session's queue instead
-        self.held: Message | None = None
-        self.sent = 0
-        self.done: set[bytes] = set()
-        self.missed: dict[bytes, None] = {}  # in the order they were missed
-        self.copied: set[int] = set()
-        self.running = False
-        self.ended = False
-
-    def wants(self, message: Message, now_ms: int) -> bool:
-        offset = message.offset
-        if offset > self.version or offset <= self.since:
-            return False
-        if (self.done and message.topic_field in self.done) or (self.copied and offset in self.copied):
-            return False
-        return self.suits(message, now_ms)
-
-    def suits(self, message: Message, now_ms: int) -> bool:
-        if self.no_local and message.publisher.client_id == self.session.client_id:
-            return False
-        return not message.expired(now_ms)
-
-    def awaits(self, message: Message) -> bool:
-        """Whether this stored message still has its turn to come."""
-        if self.held is not None and self.held.offset == message.offset:
-            return True
-        if message.topic_field in self.done or message.offset in self.copied:
-            return False
-        levels = message.topic.split(b"/")
-        return matches(self.subscription.levels, levels) and not self.cursor.passed(levels)
-
-
 def begin(broker: "Broker", session: Session, subscription: Subscription, since: int) -> Snapshot:
     """Start the snapshot of a subscription just made; the caller advances it once SUBACK is written."""
     store = broker.retained
-    known = since != NOT_SINCE and store.tombstones.known_since <= since <= broker.offset
+    version = broker.log.position
+    known = since != NOT_SINCE and store.tombstones.known_since <= since <= version
     topic_filter = b"/".join(subscription.levels)
     snapshot = Snapshot(
         session,
         subscription,
-        store.index.cursor(topic_filter, broker.offset),
-        broker.offset,
+        store.index.cursor(topic_filter, version),
+        version,
         since if known else NOT_SINCE,
         not known,
     )
     if known:
         snapshot.deleted = store.tombstones.since(since, subscription.levels)
-    if broker.log is not None:
-        snapshot.record_id = broker.log.on_snapshot(broker, session, snapshot.version, subscription.topic_filter)
+    snapshot.record_id = broker.recorder.on_snapshot(session, snapshot.version, subscription.topic_filter)
     session.snapshots.append(snapshot)
     broker.counters.snapshots_begun += 1
     return snapshot
@@ -113,6 +58,12 @@ def carry_over(session: Session, old: Subscription, new: Subscription) -> None:
             snapshot.no_local = snapshot.no_local or new.no_local
 
 
+def step(broker: "Broker", snapshot: Snapshot, quantum: int) -> None:
+    """Send up to `quantum` messages, and come up again if there is more to do and nothing to wait for."""
+    if advance(broker, snapshot, quantum):
+        broker.wake(snapshot)
+
+
 def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
     """Send up to `quantum` messages; True when there is more to do and nothing to wait for."""
     session = snapshot.session
@@ -124,9 +75,9 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
         return False
     visits = VISITS_PER_STEP
     while quantum > 0 and visits > 0:
-        if connection.blocked or connection.busy:
-            return False  # on_writable or the carrier wakes it
-        if connection.outbox_bytes >= OUTBOX_WATER:
+        if connection.outbox.blocked or connection.busy:
+            return False  # on_writable or the adapter wakes it
+        if connection.outbox.size >= OUTBOX_WATER:
             return True
         message = snapshot.held
         if message is not None:
@@ -164,7 +115,7 @@ def send_copy(broker: "Broker", snapshot: Snapshot, connection: Connection, mess
         if snapshot.record_id:
             copy_of(broker, snapshot, message, 0)
         if write_publish(
-            connection, message, 0, True, False, 0, snapshot.identifiers, broker.now_ms, connection.wants_meta
+            connection, message, 0, True, False, 0, snapshot.identifiers, broker.now_ms, connection.agreed.wants_meta
         ):
             snapshot.sent += 1
             broker.count_sent(connection, 0, len(message.payload))
@@ -188,8 +139,8 @@ def put_in_line(broker: "Broker", snapshot: Snapshot, message: Message, qos: int
 def copy_of(broker: "Broker", snapshot: Snapshot, message: Message, qos: int) -> Delivery:
     """The copy that goes to the client, known to the log from now on."""
     delivery = Delivery(message, qos, True, snapshot.identifiers, None)
-    if snapshot.record_id and broker.log is not None:
-        broker.log.on_copy(broker, snapshot.session, snapshot.record_id, delivery)
+    if snapshot.record_id:
+        broker.recorder.on_copy(snapshot.session, snapshot.record_id, delivery)
     return delivery
 
 
@@ -198,7 +149,7 @@ def finish(broker: "Broker", snapshot: Snapshot, connection: Connection, quantum
     changed, and the end marker.
     """
     while snapshot.missed:
-        if quantum == 0 or connection.outbox_bytes >= OUTBOX_WATER:
+        if quantum == 0 or connection.outbox.size >= OUTBOX_WATER:
             return True
         changed = next(iter(snapshot.missed))
         message = broker.retained.index.get(changed[2:])
@@ -209,18 +160,18 @@ def finish(broker: "Broker", snapshot: Snapshot, connection: Connection, quantum
                 quantum -= 1
         del snapshot.missed[changed]
     while snapshot.deleted:
-        if quantum == 0 or connection.outbox_bytes >= OUTBOX_WATER:
+        if quantum == 0 or connection.outbox.size >= OUTBOX_WATER:
             return True
         field, offset = snapshot.deleted.popitem()
         if broker.retained.get(field[2:], broker.now_ms) is None:  # on disk, what has expired lies there for a while
             send_tombstone(broker, snapshot, connection, field, offset)
             quantum -= 1
-    if connection.wants_mark:
+    if connection.agreed.wants_mark:
         mark_end(broker, snapshot, connection)
     end(broker, snapshot)
     pump(broker, snapshot.session)
-    if connection.carrier is not None:
-        connection.carrier.on_room()
+    if connection.adapter is not None:
+        connection.adapter.on_room()
     return False
 
 
@@ -260,8 +211,8 @@ def end(broker: "Broker", snapshot: Snapshot) -> None:
     if not snapshot.ended:
         snapshot.ended = True
         broker.retained.index.release(snapshot.cursor)
-        if snapshot.record_id and broker.log is not None:
-            broker.log.on_snapshot_ended(broker, snapshot.session, snapshot.record_id)
+        if snapshot.record_id:
+            broker.recorder.on_snapshot_ended(snapshot.session, snapshot.record_id)
         broker.counters.snapshots_ended += 1
         broker.counters.snapshot_messages += snapshot.sent
         if snapshot in snapshot.session.snapshots:
@@ -320,5 +271,5 @@ def missed_live(broker: "Broker", session: Session, message: Message) -> None:
                 and not snapshot.cursor.passed(levels)
             ):
                 snapshot.missed[message.topic_field] = None
-                if snapshot.record_id and broker.log is not None:
-                    broker.log.on_missed(broker, session, snapshot.record_id, message.topic)
+                if snapshot.record_id:
+                    broker.recorder.on_missed(session, snapshot.record_id, message.topic)

@@ -3,13 +3,10 @@
 from typing import TYPE_CHECKING
 
 from holdfast.broker.access import SUBSCRIBE as SUBSCRIBE_RIGHT
-from holdfast.broker.connection import Connection
-from holdfast.broker.delivery import redistribute
-from holdfast.broker.outbound import write
-from holdfast.broker.publishing import check_user_properties
-from holdfast.broker.session import Session
-from holdfast.broker.snapshot import NOT_SINCE, Snapshot, begin, carry_over, end_all
-from holdfast.broker.subscription import Subscription
+from holdfast.broker.delivery import write
+from holdfast.broker.publishing import check_user_properties, redistribute
+from holdfast.broker.session import Connection, Session, Snapshot, Subscription
+from holdfast.broker.snapshot import NOT_SINCE, begin, carry_over, end_all, step
 from holdfast.broker.topics import SHARE, is_valid_filter, split_share
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.encode import encode_suback
@@ -47,27 +44,27 @@ def on_subscribe(broker: "Broker", connection: Connection, packet: Subscribe) ->
     begun: list[Snapshot] = []
     for request in packet.requests:
         reason = subscribe(broker, session, request, identifier, since, begun)
-        if reason >= 0x80 and not connection.is_v5:
+        if reason >= 0x80 and not connection.agreed.is_v5:
             reason = SUBSCRIBE_FAILURE_311
         reasons.append(reason)
     write(connection, suback(connection, SUBACK, packet.packet_id, reasons))
-    broker.touch(connection)
+    broker.effects.write_to(connection)
     for snapshot in begun:
-        broker.step(snapshot, FIRST_QUANTUM)
+        step(broker, snapshot, FIRST_QUANTUM)
 
 
 def suback(connection: Connection, kind: int, packet_id: int, reasons: list[int]) -> bytes:
     """SUBACK or UNSUBACK, with the first failure in words where it fits [5: MQTT-3.9.2-1, 3.11.2-1]."""
-    if connection.is_v5 and connection.reports_problems:
+    if connection.agreed.is_v5 and connection.agreed.reports_problems:
         for reason in reasons:
             if reason >= 0x80:
                 properties = Properties()
                 properties.reason_string = reason_name(reason)
                 data = encode_suback(SubAck(kind, packet_id, reasons, properties), V5)
-                if len(data) <= connection.max_packet_size:
+                if len(data) <= connection.agreed.max_packet_size:
                     return data
                 break
-    return encode_suback(SubAck(kind, packet_id, reasons), connection.version)
+    return encode_suback(SubAck(kind, packet_id, reasons), connection.agreed.version)
 
 
 def parse_since(text: str | None) -> int:
@@ -119,9 +116,9 @@ def subscribe(
     )
     session.subscriptions[request.topic_filter] = subscription
     broker.subscriptions.put(subscription, old)
-    if broker.log is not None and session.record_id:
-        broker.log.on_subscribed(broker, session, subscription)
-        broker.guard(session)
+    if session.record_id:
+        broker.recorder.on_subscribed(session, subscription)
+        broker.hold_session(session)
     # Shared subscriptions get none; Retain Handling decides for the rest [5: MQTT-3.3.1-9, 3.3.1-10, 3.3.1-11].
     wanted = request.retain_handling == 0 or (request.retain_handling == 1 and old is None)
     if old is not None:
@@ -142,17 +139,17 @@ def on_unsubscribe(broker: "Broker", connection: Connection, packet: Unsubscribe
         if not topic_filter:  # [MQTT-4.7.3-1]
             raise ProtocolError("topic filter is empty, expected at least one character", TOPIC_FILTER_INVALID)
         reasons.append(SUCCESS if unsubscribe(broker, session, topic_filter) else NO_SUBSCRIPTION_EXISTED)
-    write(connection, encode_suback(SubAck(UNSUBACK, packet.packet_id, reasons), connection.version))
-    broker.touch(connection)
+    write(connection, encode_suback(SubAck(UNSUBACK, packet.packet_id, reasons), connection.agreed.version))
+    broker.effects.write_to(connection)
 
 
 def unsubscribe(broker: "Broker", session: Session, topic_filter: bytes) -> bool:
     subscription = session.subscriptions.pop(topic_filter, None)
     if subscription is None:
         return False
-    if broker.log is not None and session.record_id:
-        broker.log.on_unsubscribed(broker, session, topic_filter)
-        broker.guard(session)
+    if session.record_id:
+        broker.recorder.on_unsubscribed(session, topic_filter)
+        broker.hold_session(session)
     end_all(broker, session, subscription)
     group = broker.subscriptions.group_of(subscription) if subscription.share_name else None
     broker.subscriptions.remove(subscription)

@@ -1,84 +1,8 @@
-"""A subscription, the tree that finds those matching a topic, and the groups that share one."""
+"""The tree that finds the subscriptions matching a topic, and what they make of it: who receives it, and how."""
 
-from typing import TYPE_CHECKING, Final, final
+from typing import final
 
-if TYPE_CHECKING:
-    from holdfast.broker.session import Session
-
-
-@final
-class Subscription:
-    """`topic_filter` is the whole text the client sent, `$share/NAME/` included; `levels` are of the filter proper."""
-
-    def __init__(
-        self,
-        session: "Session",
-        topic_filter: bytes,
-        levels: list[bytes],
-        share_name: bytes,
-        qos: int,
-        no_local: bool,
-        retain_as_published: bool,
-        identifier: int,
-    ) -> None:
-        self.session: Final = session
-        self.topic_filter: Final = topic_filter
-        self.levels: Final = levels
-        self.share_name: Final = share_name  # empty: not shared
-        self.qos: Final = qos
-        self.no_local: Final = no_local
-        self.retain_as_published: Final = retain_as_published
-        self.identifier: Final = identifier  # 0: none
-
-
-@final
-class SharedGroup:
-    """The members of one `$share/NAME/FILTER`, in the order of their next turn."""
-
-    def __init__(self) -> None:
-        self.members: list[Subscription] = []
-        self.turn = 0
-
-    def put(self, subscription: Subscription) -> None:
-        for i in range(len(self.members)):
-            if self.members[i].session is subscription.session:
-                self.members[i] = subscription
-                return
-        self.members.append(subscription)
-
-    def remove(self, session: "Session") -> None:
-        for i in range(len(self.members)):
-            if self.members[i].session is session:
-                del self.members[i]
-                if i < self.turn:
-                    self.turn -= 1
-                return
-
-    def choose(self, qos: int) -> Subscription | None:
-        """Whose turn it is: the next connected member with room, else any connected, else one that can queue."""
-        count = len(self.members)
-        fallback: Subscription | None = None
-        fallback_turn = 0
-        absent: Subscription | None = None
-        for step in range(count):
-            place = (self.turn + step) % count
-            member = self.members[place]
-            session = member.session
-            if session.connection is None:
-                if absent is None and min(qos, member.qos) > 0:
-                    absent = member
-            elif session.has_room():
-                self.turn = (place + 1) % count
-                return member
-            elif fallback is None:
-                fallback = member
-                fallback_turn = place
-        if fallback is not None:
-            self.turn = (fallback_turn + 1) % count
-            return fallback
-        if absent is not None:
-            self.turn = (self.turn + 1) % count
-        return absent
+from holdfast.broker.session import Receiver, Session, SharedGroup, Subscription
 
 
 @final
@@ -196,3 +120,29 @@ class SubscriptionTree:
             if child is not None:
                 found.collect(child)
         return found
+
+
+def build_receivers(found: Matches) -> list[Receiver]:
+    subscriptions = found.subscriptions
+    if len(subscriptions) == 1:
+        return [Receiver(subscriptions[0])]
+    by_session: dict[Session, Receiver] = {}
+    own: dict[Session, Receiver] = {}
+    for subscription in subscriptions:
+        session = subscription.session
+        receiver = by_session.get(session)
+        if receiver is None:
+            by_session[session] = Receiver(subscription)
+        else:
+            receiver.merge(subscription)
+        if not subscription.no_local:
+            mine = own.get(session)
+            if mine is None:
+                own[session] = Receiver(subscription)
+            else:
+                mine.merge(subscription)
+    receivers = list(by_session.values())
+    for receiver in receivers:
+        if receiver.no_local:
+            receiver.own = own.get(receiver.session)
+    return receivers

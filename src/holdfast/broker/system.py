@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, final
 
+from holdfast.broker.effects import Effects
 from holdfast.broker.message import OUTCOMES, REFUSED_SIZE, Publisher
 from holdfast.broker.publishing import publish_as
 
@@ -22,7 +23,9 @@ class SystemTopics:
         self.rates: dict[str, float] = {}
         self.published_at_ms = started_at_ms
 
-    def publish(self, broker: "Broker") -> None:
+    def publish(self, broker: "Broker", now_ms: int) -> Effects:
+        """Publish what has changed since the last time."""
+        broker.begin(now_ms)
         values = self.values(broker)
         values.update(self.loads(broker))
         for topic, value in values.items():
@@ -30,6 +33,7 @@ class SystemTopics:
                 self.last[topic] = value
                 publish_as(broker, SYSTEM, f"$SYS/broker/{topic}".encode(), value.encode(), 0, True)
         self.published_at_ms = broker.now_ms
+        return broker.finish()
 
     def values(self, broker: "Broker") -> dict[str, str]:
         counters = broker.counters

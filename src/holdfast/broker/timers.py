@@ -1,21 +1,21 @@
-"""Things due at a time, earliest first. What was cancelled or moved is noticed when it comes up, or when much of it is.
+"""Things due at a time, earliest first.
 
-A keep alive may be 18 hours and a session's end years away: without the second rule, clients that come and go would
-each leave a connection in memory for that long.
+A timer is never cancelled. One that has lost its reason is passed over when it comes up; and when about half of them
+have, all of these are dropped at once. A keep alive may be 18 hours and a session's end years away: without that second
+rule, clients that come and go would each leave a connection in memory for as long.
 """
 
 from heapq import heapify, heappop, heappush
 from typing import Final, final
 
-from holdfast.broker.connection import Connection
-from holdfast.broker.session import Session
+from holdfast.broker.session import Connection, Session
 from holdfast.protocol.mqtt.connection import AUTHENTICATING, CONNECTED, WAITING
 
 CONNECT_TIMEOUT: Final = 0
 KEEP_ALIVE: Final = 1
 SESSION_EXPIRY: Final = 2
 WILL: Final = 3
-CARRIER: Final = 4
+ADAPTER: Final = 4
 
 # Fewer than this are not worth looking for.
 DEAD_LEAST: Final = 256
@@ -46,7 +46,7 @@ class Timer:
 
 @final
 class Timers:
-    """`dead` is about how many of the heap have lost their reason; whoever takes it away counts."""
+    """`dead` is about how many of the heap have lost their reason; what takes a reason away adds to it."""
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, int, Timer]] = []
@@ -64,7 +64,8 @@ class Timers:
         self.sequence += 1
         heappush(self.heap, (due_ms, self.sequence, timer))
 
-    def take(self, now_ms: int) -> Timer | None:
+    def pop(self, now_ms: int) -> Timer | None:
+        """The first timer that is due, which is no longer here afterwards; None when none is."""
         if self.heap and self.heap[0][0] <= now_ms:
             return heappop(self.heap)[2]
         return None

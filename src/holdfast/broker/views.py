@@ -9,7 +9,7 @@ from typing import Final, final
 from holdfast.broker.index import Index, Node
 from holdfast.broker.message import NEVER, Entry, Message
 from holdfast.broker.policy import COMMAND_FILTERS
-from holdfast.broker.ports import TopicCursor, TopicIndex
+from holdfast.broker.ports import TopicCursor
 from holdfast.broker.topics import matches
 
 # Places a cursor may look at between two matches before it is asked again.
@@ -274,7 +274,3 @@ def survey_some(cursor: TopicCursor, survey: Survey, visits: int) -> None:
         else:
             visits -= 1
             survey.add(message)
-
-
-def is_in_memory(index: TopicIndex) -> bool:
-    return isinstance(index, Index)

@@ -1,17 +1,20 @@
-"""The options that `pub` and `sub` share: where the broker is and how to introduce oneself, with mosquitto's flags."""
+"""What `pub` and `sub` share: where the broker is and who connects, with mosquitto's flags and exit codes."""
 
+import asyncio
 import os
 import secrets
+import sys
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 
 import typer
 
 from holdfast.cli.client_properties import parse_properties
-from holdfast.cli.packet_trace import trace
-from holdfast.client.endpoint import TCP, TLS, UNIX, Endpoint, Location, Trust, parse_url
-from holdfast.client.options import Options
-from holdfast.errors import UsageError
+from holdfast.cli.message_format import trace
+from holdfast.client.connection import Options
+from holdfast.client.endpoint import TCP, TLS, UNIX, Endpoint, Location, TlsOptions, parse_url
+from holdfast.errors import ConnectionFailed, ConnectionLost, UsageError
 from holdfast.protocol.mqtt.packets import V5, V31, V311, Will
 from holdfast.protocol.mqtt.properties import Properties
 
@@ -117,6 +120,11 @@ OsCerts = Annotated[
 ]
 Debug = Annotated[bool, typer.Option("-d", "--debug", help="Show each packet on stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print no errors; the exit code still tells.")]
+# mosquitto's codes: its libraries' numbers where the network fails, the broker's reason code where it refuses.
+FAILED: Final = 1
+LOST: Final = 7
+TIMED_OUT: Final = 27
+INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True)
@@ -141,7 +149,7 @@ class Flags:
     will_payload: str | None
     will_qos: int | None
     will_retain: bool
-    trust: Trust
+    tls: TlsOptions
     os_certs: bool
     debug: bool
 
@@ -187,18 +195,18 @@ def resolve(flags: Flags, commands: tuple[str, ...], max_inflight: int = 20, rec
 def _endpoint(flags: Flags, location: Location | None) -> Endpoint:
     if flags.unix is not None:
         return Endpoint(transport=UNIX, path=flags.unix)
-    trust = flags.trust
-    wants_tls = flags.os_certs or flags.port == 8883 or bool(trust.cafile or trust.capath or trust.cert)
+    tls = flags.tls
+    wants_tls = flags.os_certs or flags.port == 8883 or bool(tls.cafile or tls.capath or tls.cert)
     if location is None:
         transport = TLS if wants_tls else TCP
-        return Endpoint(flags.host or "localhost", flags.port or 0, transport, trust=trust, bind_address=flags.bind)
+        return Endpoint(flags.host or "localhost", flags.port or 0, transport, tls=tls, bind_address=flags.bind)
     transport = {TCP: TLS}.get(location.transport, location.transport) if wants_tls else location.transport
     return Endpoint(
         flags.host or location.host,
         flags.port or location.port,
         transport,
         location.path or "/mqtt",
-        trust,
+        tls,
         flags.bind,
     )
 
@@ -281,3 +289,19 @@ def encode_name(name: str) -> bytes:
         return name.encode()
     except UnicodeEncodeError:
         raise UsageError(f"{name!r} is not UTF-8") from None
+
+
+def complain(message: str, quiet: bool) -> None:
+    if not quiet:
+        print(f"holdfast: {message}", file=sys.stderr)
+
+
+def run(work: Coroutine[None, None, int], quiet: bool) -> NoReturn:
+    try:
+        code = asyncio.run(work)
+    except ConnectionFailed as error:
+        complain(str(error), quiet)
+        code = error.reason or (LOST if isinstance(error, ConnectionLost) else FAILED)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    raise typer.Exit(code)

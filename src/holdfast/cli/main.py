@@ -31,10 +31,10 @@ COMMANDS: Final[dict[str, Command]] = {
     "sub": Command("holdfast.cli.sub", "sub", "Subscribe and print what arrives, with mosquitto_sub's flags."),
     "retained": Command("holdfast.cli.retained", "app", "List, read, delete, restore and move retained messages."),
     "pipeline": Command("holdfast.cli.pipeline", "app", "Fold history with Spark: tables, the past, audit, report."),
-    "demo": Command("holdfast.cli.demo", "demo", "Show everything in about a minute, and prove it."),
+    "demo": Command("holdfast_demo.command", "demo", "Show everything in about a minute, and prove it."),
     "passwd": Command("holdfast.cli.passwd", "passwd", "Create, change and delete users in a password file."),
     "check-config": Command("holdfast.cli.check_config", "check_config", "Show the effective settings and problems."),
-    "bench": Command("holdfast.cli.bench", "bench", "Put load on any MQTT broker and measure it."),
+    "bench": Command("holdfast_bench.command", "bench", "Put load on any MQTT broker and measure it."),
     "doctor": Command("holdfast.cli.doctor", "doctor", "Check a data folder, and repair it on request."),
 }
 

@@ -1,24 +1,55 @@
-"""What `sub -F` prints: a format string in mosquitto_sub's language, checked once and then applied to each message.
+"""Messages and packets as text: what `sub -F` prints of each message, and the line that `-d` prints for each packet.
 
-`%` starts a part of the message, `@` a part of the local time (as strftime), `\\` a character that is hard to type.
-A width may stand behind `%`, as in printf: `%-20t`, `%06l`, `%10.10t`.
+A format string is in mosquitto_sub's language, checked once and then applied to each message. `%` starts a part of the
+message, `@` a part of the local time (as strftime), `\\` a character that is hard to type. A width may stand after `%`,
+as in printf: `%-20t`, `%06l`, `%10.10t`.
 """
 
 import json
 import re
+import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
 from holdfast.errors import UsageError
-from holdfast.protocol.mqtt.packets import Publish
+from holdfast.protocol.mqtt.packets import (
+    Ack,
+    Auth,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    Publish,
+    SubAck,
+    Subscribe,
+    Unsubscribe,
+)
 from holdfast.protocol.mqtt.properties import Properties
 
 ESCAPES: Final = {"\\": b"\\", "0": b"\0", "a": b"\a", "e": b"\033", "n": b"\n", "r": b"\r", "t": b"\t", "v": b"\v"}
 ZERO_PADDED: Final = "AEFlmSxX"  # where a leading 0 means padding with zeros
 CUT: Final = "CIRt"  # where a maximum width applies
 _FIELD: Final = re.compile(r"%(?P<flags>[0-]*)(?P<width>\d*)(?:\.(?P<most>\d*))?(?P<what>.)?", re.DOTALL)
+NAMES = (
+    "reserved",
+    "CONNECT",
+    "CONNACK",
+    "PUBLISH",
+    "PUBACK",
+    "PUBREC",
+    "PUBREL",
+    "PUBCOMP",
+    "SUBSCRIBE",
+    "SUBACK",
+    "UNSUBSCRIBE",
+    "UNSUBACK",
+    "PINGREQ",
+    "PINGRESP",
+    "DISCONNECT",
+    "AUTH",
+)
 
 
 class Moment:
@@ -218,3 +249,36 @@ def _readable(data: bytes | None) -> str | None:
 def _one_or_all(values: list[Any] | None) -> Any:
     """A single value as itself, several as a list."""
     return values[0] if values is not None and len(values) == 1 else values
+
+
+def trace(direction: str, packet: Packet) -> None:
+    print(f"{direction} {describe(packet)}", file=sys.stderr)
+
+
+def describe(packet: Packet) -> str:
+    detail = _detail(packet)
+    return f"{NAMES[packet.kind]} ({detail})" if detail else NAMES[packet.kind]
+
+
+def _detail(packet: Packet) -> str:
+    if isinstance(packet, Publish):
+        topic = packet.topic.decode("utf-8", "replace")
+        flags = f"d{packet.dup:d}, q{packet.qos}, r{packet.retain:d}, m{packet.packet_id}"
+        return f"{flags}, '{topic}', {len(packet.payload)} bytes"
+    if isinstance(packet, Ack):
+        return f"m{packet.packet_id}, reason 0x{packet.reason:02X}"
+    if isinstance(packet, Connect):
+        return f"'{packet.client_id}', clean {packet.clean_start:d}, keep alive {packet.keep_alive} s"
+    if isinstance(packet, ConnAck):
+        return f"session present {packet.session_present:d}, reason 0x{packet.reason:02X}"
+    if isinstance(packet, Subscribe):
+        filters = ", ".join(f"'{item.topic_filter.decode('utf-8', 'replace')}' q{item.qos}" for item in packet.requests)
+        return f"m{packet.packet_id}, {filters}"
+    if isinstance(packet, Unsubscribe):
+        filters = ", ".join(f"'{item.decode('utf-8', 'replace')}'" for item in packet.topic_filters)
+        return f"m{packet.packet_id}, {filters}"
+    if isinstance(packet, SubAck):
+        return ", ".join([f"m{packet.packet_id}", *(f"0x{reason:02X}" for reason in packet.reasons)])
+    if isinstance(packet, Disconnect | Auth):
+        return f"reason 0x{packet.reason:02X}"
+    return ""

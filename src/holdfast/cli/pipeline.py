@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.options import Config
-from holdfast.cli.pipeline_display import print_differences, print_plan, print_retained, print_stats, print_step
-from holdfast.cli.pipeline_progress import shown, spark_work
+from holdfast.cli.pipeline_display import (
+    print_differences,
+    print_plan,
+    print_retained,
+    print_stats,
+    print_step,
+    shown,
+    spark_work,
+)
 from holdfast.cli.pipeline_setup import (
     DEFAULT_MASTER,
     DEFAULT_MEMORY,
@@ -23,9 +30,9 @@ from holdfast.cli.pipeline_setup import (
     Memory,
     Tables,
     Verbose,
+    find_locations,
     open_history,
     parse_at,
-    places,
     session,
 )
 from holdfast.errors import UsageError
@@ -34,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast.spark.jobs.audit import Audit
     from holdfast.spark.jobs.restore import Restore
     from holdfast.spark.jobs.run import Step
-    from holdfast.spark.mqtt.link import LinkOptions
+    from holdfast.spark.mqtt.connection import BrokerOptions
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -102,7 +109,7 @@ def run(
     from holdfast.spark.jobs.run import Runner
     from holdfast.spark.keeper import FOLLOWING, Keeper
 
-    where = places(history, tables, data, config)
+    where = find_locations(history, tables, data, config)
     open_history(where)
     with session(master, memory, verbose) as spark:
         keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices, accept_loss=accept_loss)
@@ -173,12 +180,11 @@ def retained(
 
         holdfast pipeline retained --at 1200345 --out set.jsonl
     """
-    from holdfast.spark.damage import check_whole
-    from holdfast.spark.jobs.moving import with_fresh_look
+    from holdfast.spark.failure import check_whole, retry_on_vacuumed_files
     from holdfast.spark.jobs.output import write_jsonl, write_parquet
     from holdfast.spark.jobs.past import retained_at
 
-    where = places(history, tables, data, config)
+    where = find_locations(history, tables, data, config)
     if out is not None and out.suffix not in (".jsonl", ".parquet"):
         raise UsageError(f"expected --out to end in .jsonl or .parquet, got {str(out)!r}")
     moment = parse_at(at)
@@ -195,18 +201,18 @@ def retained(
             first = [row.asDict(recursive=True) for row in rows.limit(limit + 1).collect()]
             return first, len(first) if len(first) <= limit else rows.count()
 
-        found, total = with_fresh_look(table, work)
+        found, total = retry_on_vacuumed_files(table, work)
     if out is not None:
         print(f"{total:,} retained messages written to {out}")
         return
     print_retained(found[:limit], total, as_json)
 
 
-def _link(url: str, user: str | None, password: str | None) -> "LinkOptions":
-    from holdfast.spark.mqtt.link import LINK_OPTIONS, LinkOptions
+def _link(url: str, user: str | None, password: str | None) -> "BrokerOptions":
+    from holdfast.spark.mqtt.connection import BROKER_OPTIONS, BrokerOptions
     from holdfast.spark.options import Options
 
-    return LinkOptions(Options(_link_options(url, user, password), LINK_OPTIONS, "mqtt"))
+    return BrokerOptions(Options(_link_options(url, user, password), BROKER_OPTIONS, "mqtt"))
 
 
 def _link_options(url: str, user: str | None, password: str | None) -> dict[str, str]:
@@ -246,11 +252,11 @@ def audit(
         holdfast pipeline audit --filter 'site/#' --live tcp://broker:1883 --user audit
     """
     from holdfast.spark.delta import Table
+    from holdfast.spark.failure import retry_on_vacuumed_files
     from holdfast.spark.jobs.audit import audit_live, audit_table
-    from holdfast.spark.jobs.moving import with_fresh_look
     from holdfast.spark.tables import RETAINED_SHAPE
 
-    where = places(history, tables, data, config)
+    where = find_locations(history, tables, data, config)
     options = _link(live, user, password) if live is not None else None
     table = open_history(where)
     with session(master, memory, verbose, as_json) as spark, spark_work(spark, "audit", table.rows):
@@ -268,7 +274,7 @@ def audit(
             first = [row.asDict() for row in result.differences.orderBy("topic").limit(limit).collect()]
             return result, first, len(first) if len(first) < limit else result.differences.count()
 
-        result, rows, count = with_fresh_look(table, work)
+        result, rows, count = retry_on_vacuumed_files(table, work)
     other = f"the broker at {live}" if live else "the table `retained`"
     if as_json:
         report = {"version": result.version, "topics": result.topics, "differences": count, "older": result.older}
@@ -313,12 +319,11 @@ def restore(
 
         holdfast pipeline restore --at 1200345 --filter 'site/3/#' --to tcp://127.0.0.1:1883
     """
-    from holdfast.spark.damage import check_whole
-    from holdfast.spark.jobs.moving import with_fresh_look
+    from holdfast.spark.failure import check_whole, retry_on_vacuumed_files
     from holdfast.spark.jobs.past import retained_at
     from holdfast.spark.jobs.restore import plan_restore, put_back
 
-    where = places(history, tables, data, config)
+    where = find_locations(history, tables, data, config)
     _link(to, user, password)  # a bad address is said before any work
     table = open_history(where, whole=False)
     moment = parse_at(at)
@@ -331,7 +336,7 @@ def restore(
                 check_whole(table)
             return plan_restore(past.rows, present.rows, datetime.now(UTC), clear_others=clear_others)
 
-        plan = with_fresh_look(table, work)
+        plan = retry_on_vacuumed_files(table, work)
         if dry_run:
             sample = [row.asDict() for row in plan.rows.orderBy("topic").limit(limit).collect()]
         elif plan.sets or plan.clears:
@@ -373,7 +378,7 @@ def report(
     from holdfast.spark.jobs.run import Runner
     from holdfast.spark.keeper import Keeper
 
-    where = places(history, tables, data, config)
+    where = find_locations(history, tables, data, config)
     open_history(where, whole=update)
     with session(master, memory, verbose, as_json) as spark:
         keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices)
@@ -418,13 +423,12 @@ def stats(
 
         holdfast pipeline stats --max-retained-messages 100000 --max-payload-size 4096 --expiry-interval 86400
     """
+    from holdfast.spark.failure import retry_on_vacuumed_files
     from holdfast.spark.fold import matching
-    from holdfast.spark.jobs.moving import with_fresh_look
-    from holdfast.spark.jobs.numbers import summarise
-    from holdfast.spark.jobs.whatif import Limits, what_if
+    from holdfast.spark.jobs.stats import Limits, summarise, what_if
     from holdfast.spark.keeper import history_frame
 
-    where = places(history, None, data, config)
+    where = find_locations(history, None, data, config)
     limits = Limits(max_retained_messages or 0, max_payload_size or 0, expiry_interval or 0)
     asked = (max_retained_messages, max_payload_size, expiry_interval) != (None, None, None)
     now = datetime.now(UTC)
@@ -440,7 +444,7 @@ def stats(
             return found
 
         with spark_work(spark, "statistics", table.rows):
-            found = with_fresh_look(table, work)
+            found = retry_on_vacuumed_files(table, work)
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import Config
-from holdfast.cli.pipeline_progress import waiting
+from holdfast.cli.pipeline_display import waiting
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ DEFAULT_MEMORY = "2g"
 
 
 @dataclass(frozen=True)
-class Places:
+class Locations:
     """The history table and the pipeline's own tables."""
 
     history: str
@@ -64,21 +64,21 @@ class Places:
     devices: str
 
 
-def places(history: str | None, tables: str | None, data: str | None, config: Config) -> Places:
-    """Flags first, then the configuration that the broker itself reads."""
+def find_locations(history: str | None, tables: str | None, data: str | None, config: Config) -> Locations:
+    """Returns where things are: from flags first, then from the configuration that the broker itself reads."""
     from holdfast.config import load
 
     settings = load(config, (), data).settings
     folder = Path(settings.data)
-    return Places(history or str(folder / "history"), tables or str(folder / "pipeline"), settings.pipeline.devices)
+    return Locations(history or str(folder / "history"), tables or str(folder / "pipeline"), settings.pipeline.devices)
 
 
-def open_history(where: Places, *, whole: bool = True) -> "HistoryTable":
-    """The history table. What is wrong with it is said before Spark takes its seconds to start.
+def open_history(where: Locations, *, whole: bool = True) -> "HistoryTable":
+    """Returns the history table. What is wrong with it is said before Spark takes its seconds to start.
 
-    `whole`: all of it will be read. Who may get an answer elsewhere asks for less.
+    `whole`: all of it will be read, so all of it is checked.
     """
-    from holdfast.spark.damage import check_whole
+    from holdfast.spark.failure import check_whole
     from holdfast.spark.ranges import History as HistoryTable
 
     table = HistoryTable(where.history)
@@ -92,7 +92,7 @@ def session(master: str, memory: str, verbose: bool, as_json: bool = False) -> I
     """A Spark session for the length of a command. What goes wrong inside is said in one sentence."""
     from holdfast.spark.session import start_session
 
-    # whoever asked for Spark's own words sees that it starts
+    # a user who asked for Spark's own words sees that it starts
     with nullcontext() if verbose or as_json else waiting(f"starting Spark on {master}"):
         spark = start_session(master, memory=memory, verbose=verbose)
     with spark_in_one_sentence(verbose):

@@ -1,8 +1,15 @@
-"""`holdfast pub`: publish messages, with mosquitto_pub's flags."""
+"""`holdfast pub`: publish messages, with mosquitto_pub's flags.
+
+Standard input may be a pipe, a file or a terminal. A thread of its own reads it, because a regular file cannot be
+waited for by the event loop, and it is a daemon, because a read from a terminal that nobody types on must not keep the
+program alive.
+"""
 
 import asyncio
+import contextlib
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +18,10 @@ from typing import Annotated, Final
 import typer
 
 from holdfast.cli import client_options as shared
+from holdfast.cli.client_options import complain, run
 from holdfast.cli.client_properties import PropertyCommand
-from holdfast.cli.client_run import complain, run
-from holdfast.cli.stdin_lines import lines
 from holdfast.client.client import Answer, Client
-from holdfast.client.endpoint import Trust
+from holdfast.client.endpoint import TlsOptions
 from holdfast.errors import UsageError
 from holdfast.protocol.mqtt.packets import Ack, Publish
 from holdfast.protocol.mqtt.properties import Properties
@@ -23,6 +29,8 @@ from holdfast.protocol.mqtt.reasons import reason_name
 
 COMMAND_CLASS: Final = PropertyCommand
 COMMANDS: Final = ("connect", "publish", "disconnect", "will")
+CHUNK: Final = 1 << 16
+AHEAD: Final = 4  # chunks read before somebody wants them
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,7 @@ def pub(
 
         holdfast pub -L mqtts://me:secret@broker.example/alarm --cafile ca.pem -m fire
     """
-    trust = Trust(cafile, capath, cert, key, insecure, ciphers, tls_version, tls_alpn)
+    tls = TlsOptions(cafile, capath, cert, key, insecure, ciphers, tls_version, tls_alpn)
     flags = shared.Flags(
         host,
         port,
@@ -121,7 +129,7 @@ def pub(
         will_payload,
         will_qos,
         will_retain,
-        trust,
+        tls,
         os_certs,
         debug,
     )
@@ -197,7 +205,7 @@ class Publisher:
     async def _payloads(self) -> AsyncIterator[bytes]:
         job = self._job
         if job.payload is None:
-            async for line in lines():
+            async for line in stdin_lines():
                 yield line
             return
         for count in range(job.repeat):
@@ -227,3 +235,32 @@ class Publisher:
             told = None if ack.properties is None else ack.properties.reason_string
             detail = f" ({told})" if told else ""
             complain(f"the broker refused message {ack.packet_id}: {reason_name(ack.reason)}{detail}", self._quiet)
+
+
+async def stdin_chunks(descriptor: int = 0) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[bytes] = asyncio.Queue(AHEAD)
+
+    def read() -> None:
+        # A closed loop means that nobody wants the rest.
+        with contextlib.suppress(RuntimeError):
+            while True:
+                data = os.read(descriptor, CHUNK)
+                asyncio.run_coroutine_threadsafe(queue.put(data), loop).result()
+                if not data:
+                    return
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    while data := await queue.get():
+        yield data
+
+
+async def stdin_lines(descriptor: int = 0) -> AsyncIterator[bytes]:
+    """Each line without its end; the last one also without one."""
+    rest = b""
+    async for data in stdin_chunks(descriptor):
+        *whole, rest = (rest + data).split(b"\n")
+        for line in whole:
+            yield line
+    if rest:
+        yield rest

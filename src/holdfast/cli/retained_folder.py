@@ -8,16 +8,14 @@ import asyncio
 import base64
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from holdfast.api import survey as surveys
 from holdfast.api.message import forwarded_of, summary_of, whole_of
 from holdfast.broker.core import Broker
-from holdfast.broker.log import Log
 from holdfast.broker.message import CLEARED, SET, Message, Publisher
-from holdfast.broker.publishing import publish_as
 from holdfast.broker.record_shape import sound_only
 from holdfast.broker.records import PUBLISH as PUBLISH_RECORD
 from holdfast.broker.records import Publishers, decode_publish, publish_outcome, record_kind
@@ -216,42 +214,29 @@ class FolderSource(Source):
 async def write_rows(
     root: Path, operation: str, rows: list[tuple[bytes, bytes, int, bytes, int]], history: bool
 ) -> None:
-    from holdfast.net.commit import Commits
-    from holdfast.net.hub import Hub
+    from holdfast.net.driver import Driver
     from holdfast.storage.disk import DiskStorage
 
     settings = Settings()
     settings.max_retained_payload = 0  # whoever works on the folder is past the limits for clients
     broker = Broker(settings, "")
     loop = asyncio.get_running_loop()
-    keeps = Log(True, True, [b"#"] if history else [])
-    broker.log = keeps
-    hub = Hub(broker, loop)
-    storage = DiskStorage(root, broker, keeps, loop)
+    driver = Driver(broker, loop)
+    storage = DiskStorage(root, loop)
     try:
-        recovered = storage.open(history, hub.now_ms(), True)
+        driver.use_log(storage.open("ack", ["#"] if history else None))
     except StoreError as error:
         raise UsageError(f"{error}; to change what a running broker holds, use --url instead of --data") from None
-    hub.keep(Commits(broker, keeps, recovered.journal, False))
+    driver.carry_out(storage.load(broker, driver.now_ms(), True))
     storage.start(history, 1.0, 0, 0)
     publisher = Publisher(operation, "", "api")
     try:
         for start in range(0, len(rows), PORTION):
-            broker.now_ms = hub.now_ms()
             for topic, payload, qos, properties, expiry_s in rows[start : start + PORTION]:
-                publish_as(broker, publisher, topic, payload, qos, True, properties, expiry_s)
-            hub.carry_out()
-            await durable(recovered.journal.append, loop)
+                driver.publish(publisher, topic, payload, qos, True, properties, expiry_s)
+            await driver.durable()
     finally:
         await storage.stop(None)  # who asked waits for the state to be current
-
-
-async def durable(append: Callable[..., None], loop: asyncio.AbstractEventLoop) -> None:
-    done: asyncio.Future[StoreError | None] = loop.create_future()
-    append([], done.set_result)
-    error = await done
-    if error is not None:
-        raise error
 
 
 def query_of(conditions: dict[str, Any], now_ms: int) -> Query:

@@ -12,11 +12,11 @@ import typer
 
 from holdfast.broker.topics import is_valid_filter, matches, split_share
 from holdfast.cli import client_options as shared
+from holdfast.cli.client_options import TIMED_OUT, complain, run
 from holdfast.cli.client_properties import PropertyCommand
-from holdfast.cli.client_run import TIMED_OUT, complain, run
 from holdfast.cli.message_format import Moment, PayloadNotJson, compile_format, render
 from holdfast.client.client import Answer, Client
-from holdfast.client.endpoint import Trust
+from holdfast.client.endpoint import TlsOptions
 from holdfast.errors import ProtocolError, UsageError
 from holdfast.protocol.mqtt.packets import V5, Publish, SubscriptionRequest
 from holdfast.protocol.mqtt.properties import Properties
@@ -133,7 +133,7 @@ def sub(
 
         holdfast sub -L ws://broker.example:8083/mqtt -t '$SYS/#' -v
     """
-    trust = Trust(cafile, capath, cert, key, insecure, ciphers, tls_version, tls_alpn)
+    tls = TlsOptions(cafile, capath, cert, key, insecure, ciphers, tls_version, tls_alpn)
     flags = shared.Flags(
         host,
         port,
@@ -153,7 +153,7 @@ def sub(
         will_payload,
         will_qos,
         will_retain,
-        trust,
+        tls,
         os_certs,
         debug,
     )
@@ -244,11 +244,11 @@ async def _subscribe(client: Client, job: Job, printer: Printer) -> int:
     except asyncio.CancelledError:
         return 0
     except BrokenPipeError:
-        # Whoever read the output has seen enough; Python would complain again when it closes the pipe.
+        # The reader of the output has seen enough; Python would complain again when it closes the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     finally:
-        await listener.settle()
+        await listener.finish_removals()
         await client.disconnect(0, job.properties.get("disconnect"))
 
 
@@ -263,18 +263,18 @@ class Listener:
         self._shown = 0
 
     async def run(self) -> int:
-        """Until something ends it; the exit code."""
+        """Runs until something ends it, and returns the exit code."""
         refusal = await self._subscribe()
         if refusal or self._job.exit_after_subscribe:
             return refusal
-        while await self._take(await self._next()):
+        while await self._on_message(await self._next()):
             if not self._client.waiting:
                 self._printer.flush()
         self._printer.flush()
         return 0
 
     async def _next(self) -> Publish | None:
-        """The next message; `None` when all that was to be removed is removed and nothing more comes."""
+        """Returns the next message; `None` when all that was to be removed is removed and nothing more comes."""
         if not self._all_echoed:
             return await self._client.receive()
         try:
@@ -282,8 +282,8 @@ class Listener:
         except TimeoutError:
             return None
 
-    async def settle(self) -> None:
-        """Give removals that are under way a moment to be acknowledged."""
+    async def finish_removals(self) -> None:
+        """Gives removals that are under way a moment to be acknowledged."""
         if self._removals:
             await asyncio.wait(self._removals, timeout=5.0)
 
@@ -303,8 +303,8 @@ class Listener:
             complain(f"the broker refused the subscription to {topic_filter}: {reason_name(reason)}", job.quiet)
         return refused[0][1] if len(refused) == len(job.requests) else 0
 
-    async def _take(self, message: Publish | None) -> bool:
-        """Whether to go on after this message."""
+    async def _on_message(self, message: Publish | None) -> bool:
+        """Shows or leaves out a message, and returns whether to go on after it."""
         job = self._job
         if message is None:
             return False

@@ -7,7 +7,7 @@ async with Client(Endpoint("localhost"), Options(version=V5)) as client:
 """
 
 from holdfast.client.client import Client
+from holdfast.client.connection import Options
 from holdfast.client.endpoint import Endpoint
-from holdfast.client.options import Options
 
 __all__ = ["Client", "Endpoint", "Options"]

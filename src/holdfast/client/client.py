@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NoReturn, Self
 
+from holdfast.client.connection import BrokerConnection, Options, open_connection
 from holdfast.client.endpoint import Endpoint
-from holdfast.client.exchange import Exchange
-from holdfast.client.link import Link, open_link
-from holdfast.client.options import Options
+from holdfast.client.qos_state import QosState
 from holdfast.errors import ConnectionFailed, ConnectionLost, ProtocolError, UsageError
 from holdfast.protocol.mqtt.packets import (
     PINGREQ,
@@ -47,13 +46,13 @@ class Client:
     def __init__(self, endpoint: Endpoint, options: Options | None = None) -> None:
         self.endpoint = endpoint
         self.options = options or Options()
-        self._exchange = Exchange(self.options.version, self.options.max_inflight)
-        self._link: Link | None = None
-        self._links_opened = 0
+        self._qos = QosState(self.options.version, self.options.max_inflight)
+        self._connection: BrokerConnection | None = None
+        self._connections_opened = 0
         self._reader: asyncio.Task[None] | None = None
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._subscriptions: dict[bytes, tuple[SubscriptionRequest, Properties | None]] = {}
-        self._queue: deque[tuple[int, Publish]] = deque()  # with the number of the link it came on
+        self._queue: deque[tuple[int, Publish]] = deque()  # with the number of the connection it came on
         self._queued_bytes = 0
         self._changed = asyncio.Event()  # set whenever something that a call waits for may have happened
         self._failure: ConnectionFailed | None = None
@@ -68,7 +67,7 @@ class Client:
     @property
     def connack(self) -> ConnAck | None:
         """What the server said when it accepted the connection that is open now."""
-        return None if self._link is None else self._link.connack
+        return None if self._connection is None else self._connection.connack
 
     @property
     def waiting(self) -> int:
@@ -77,11 +76,11 @@ class Client:
 
     async def connect(self) -> ConnAck:
         """Connect and start reading. Raises ConnectionFailed when there is no broker or it refuses."""
-        link = await open_link(self.endpoint, self.options)
+        connection = await open_connection(self.endpoint, self.options)
         self._failure = None
-        self._use(link)
-        self._reader = asyncio.create_task(self._run(link), name="mqtt-client-reader")
-        return link.connack
+        self._use(connection)
+        self._reader = asyncio.create_task(self._run(connection), name="mqtt-client-reader")
+        return connection.connack
 
     async def disconnect(self, reason: int = 0, properties: Properties | None = None) -> None:
         """Send DISCONNECT and close; safe to repeat."""
@@ -89,9 +88,9 @@ class Client:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
             self._reader = None
-        link, self._link = self._link, None
-        if link is not None:
-            await link.close(Disconnect(reason, properties))
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close(Disconnect(reason, properties))
         self._end(ConnectionFailed("the client has disconnected"))
 
     async def publish(
@@ -116,20 +115,20 @@ class Client:
         if publish.qos == 0:
             await self._send(publish)
             return None
-        await self._until(lambda: self._link is not None and self._exchange.has_room)
-        self._exchange.start(publish)
+        await self._until(lambda: self._connection is not None and self._qos.has_room)
+        self._qos.start(publish)
         answer = self._expect(publish.packet_id)
         try:
             await self._send(publish)
         except UsageError:
-            self._exchange.withdraw(publish.packet_id)
+            self._qos.withdraw(publish.packet_id)
             self._answers.pop(publish.packet_id, None)
             raise
         return answer
 
     async def subscribe(self, requests: list[SubscriptionRequest], properties: Properties | None = None) -> SubAck:
         """Subscribe and wait for SUBACK, where a reason of 0x80 or above refuses that filter."""
-        packet_id = self._exchange.request_id()
+        packet_id = self._qos.request_id()
         answer = await self._ask(Subscribe(packet_id, requests, properties), packet_id)
         for request, reason in zip(requests, answer.reasons, strict=False):
             if reason < 0x80:
@@ -137,7 +136,7 @@ class Client:
         return answer
 
     async def unsubscribe(self, topic_filters: list[bytes], properties: Properties | None = None) -> SubAck:
-        packet_id = self._exchange.request_id()
+        packet_id = self._qos.request_id()
         answer = await self._ask(Unsubscribe(packet_id, topic_filters, properties), packet_id)
         for topic_filter in topic_filters:
             self._subscriptions.pop(topic_filter, None)
@@ -146,14 +145,14 @@ class Client:
     async def receive(self) -> Publish:
         """The next message; taking it acknowledges it. Raises ConnectionFailed when none can come any more."""
         await self._until(lambda: bool(self._queue))
-        link_number, publish = self._queue.popleft()
+        connection_number, publish = self._queue.popleft()
         self._queued_bytes -= len(publish.payload)
         self._changed.set()
-        link = self._link
-        if link is not None and link_number == self._links_opened:
-            ack = self._exchange.accept(publish)
+        connection = self._connection
+        if connection is not None and connection_number == self._connections_opened:
+            ack = self._qos.accept(publish)
             if ack is not None:
-                link.send(ack)
+                connection.send(ack)
         return publish
 
     async def lost(self) -> NoReturn:
@@ -168,20 +167,20 @@ class Client:
             result = await answer
         finally:
             self._answers.pop(packet_id, None)
-            self._exchange.request_done(packet_id)
+            self._qos.request_done(packet_id)
         assert isinstance(result, SubAck)
         return result
 
     async def _send(self, packet: Packet) -> None:
-        await self._until(lambda: self._link is not None)
-        link = self._link
-        assert link is not None
-        link.send(packet)
+        await self._until(lambda: self._connection is not None)
+        connection = self._connection
+        assert connection is not None
+        connection.send(packet)
         try:
-            await link.drain()
+            await connection.drain()
         except ConnectionFailed:
-            # The reader sees the end of the link as well and says what became of it; what is unacknowledged is sent
-            # again on the next link, if there is one.
+            # The reader sees the end of the connection as well and says what became of it; what is unacknowledged is
+            # sent again on the next connection, if there is one.
             if not isinstance(packet, Publish) or not self.options.reconnect:
                 raise
 
@@ -216,40 +215,40 @@ class Client:
         self._answers.clear()
         self._changed.set()
 
-    def _use(self, link: Link) -> None:
-        self._links_opened += 1
-        self._link = link
-        self._exchange.window = min(self.options.max_inflight, link.receive_maximum)
+    def _use(self, connection: BrokerConnection) -> None:
+        self._connections_opened += 1
+        self._connection = connection
+        self._qos.window = min(self.options.max_inflight, connection.receive_maximum)
         self._changed.set()
 
-    async def _run(self, link: Link) -> None:
-        """Read from one link after another until there is to be no next one."""
+    async def _run(self, connection: BrokerConnection) -> None:
+        """Read from one connection after another until there is to be no next one."""
         try:
             while True:
-                failure = await self._read_until_lost(link)
-                self._link = None
+                failure = await self._read_until_lost(connection)
+                self._connection = None
                 if not self.options.reconnect or failure.reason not in TRY_AGAIN:
                     raise failure
                 self._fail_requests(failure)
-                link = await self._reconnect()
-                self._resume(link)
+                connection = await self._reconnect()
+                self._resume(connection)
         except ConnectionFailed as failure:
             self._end(failure)
         finally:
             self._end(ConnectionFailed("the client has disconnected"))
 
     def _fail_requests(self, failure: ConnectionFailed) -> None:
-        """Nobody will answer a SUBSCRIBE or UNSUBSCRIBE of the lost link; messages are sent again instead."""
+        """Nobody will answer a SUBSCRIBE or UNSUBSCRIBE of the lost connection; messages are sent again instead."""
         for packet_id, answer in list(self._answers.items()):
-            if not self._exchange.is_outgoing(packet_id) and not answer.done():
+            if not self._qos.is_outgoing(packet_id) and not answer.done():
                 answer.set_exception(failure)
 
-    async def _read_until_lost(self, link: Link) -> ConnectionFailed:
-        pings = asyncio.create_task(self._keep_alive(link), name="mqtt-client-keep-alive")
+    async def _read_until_lost(self, connection: BrokerConnection) -> ConnectionFailed:
+        pings = asyncio.create_task(self._keep_alive(connection), name="mqtt-client-keep-alive")
         farewell: Disconnect | None = None
         try:
             while True:
-                self._on_packet(link, await link.receive())
+                self._on_packet(connection, await connection.receive())
                 await self._until_queue_has_room()
         except ConnectionFailed as error:
             failure = error
@@ -261,7 +260,7 @@ class Client:
             failure = ConnectionFailed(f"{self.endpoint} cannot be answered: {error}")
         finally:
             pings.cancel()
-        await link.close(farewell)
+        await connection.close(farewell)
         return failure
 
     async def _until_queue_has_room(self) -> None:
@@ -269,17 +268,17 @@ class Client:
             self._changed.clear()
             await self._changed.wait()
 
-    def _on_packet(self, link: Link, packet: Packet) -> None:
+    def _on_packet(self, connection: BrokerConnection, packet: Packet) -> None:
         if isinstance(packet, Publish):
-            self._on_publish(link, packet)
+            self._on_publish(connection, packet)
         elif isinstance(packet, Ack):
-            reply, done = self._exchange.on_ack(packet)
+            reply, done = self._qos.on_ack(packet)
             if reply is not None:
-                link.send(reply)
+                connection.send(reply)
             if done:
                 self._resolve(packet.packet_id, packet)
         elif isinstance(packet, SubAck):
-            self._exchange.request_done(packet.packet_id)
+            self._qos.request_done(packet.packet_id)
             self._resolve(packet.packet_id, packet)
         elif isinstance(packet, Disconnect):
             told = None if packet.properties is None else packet.properties.reason_string
@@ -289,32 +288,32 @@ class Client:
         elif packet.kind != PINGRESP:
             raise ProtocolError(f"a server may not send packet type {packet.kind} here")
 
-    def _on_publish(self, link: Link, publish: Publish) -> None:
-        wanted, reply = self._exchange.on_publish(publish)
+    def _on_publish(self, connection: BrokerConnection, publish: Publish) -> None:
+        wanted, reply = self._qos.on_publish(publish)
         if reply is not None:
-            link.send(reply)
+            connection.send(reply)
         if wanted:
-            self._queue.append((self._links_opened, publish))
+            self._queue.append((self._connections_opened, publish))
             self._queued_bytes += len(publish.payload)
             self._changed.set()
 
-    async def _keep_alive(self, link: Link) -> None:
-        """Ping when one direction was silent for the keep alive time; no bytes for as long again end the link."""
+    async def _keep_alive(self, connection: BrokerConnection) -> None:
+        """Ping when one direction was silent for the keep alive time; no bytes for as long again end the connection."""
         loop = asyncio.get_running_loop()
-        while link.keep_alive_s:
-            silent_s = loop.time() - min(link.written_at_s, link.read_at_s)
-            if silent_s < link.keep_alive_s:
-                await asyncio.sleep(link.keep_alive_s - silent_s)
+        while connection.keep_alive_s:
+            silent_s = loop.time() - min(connection.written_at_s, connection.read_at_s)
+            if silent_s < connection.keep_alive_s:
+                await asyncio.sleep(connection.keep_alive_s - silent_s)
                 continue
             asked_at_s = loop.time()
-            link.send(Ping(PINGREQ))
-            await asyncio.sleep(link.keep_alive_s)
+            connection.send(Ping(PINGREQ))
+            await asyncio.sleep(connection.keep_alive_s)
             # While the queue is full nothing is read, and that is no fault of the server's.
-            if link.read_at_s < asked_at_s and self._queued_bytes <= QUEUE_BYTES:
-                await link.abort(f"no answer to a ping within {link.keep_alive_s} s")
+            if connection.read_at_s < asked_at_s and self._queued_bytes <= QUEUE_BYTES:
+                await connection.abort(f"no answer to a ping within {connection.keep_alive_s} s")
                 return
 
-    async def _reconnect(self) -> Link:
+    async def _reconnect(self) -> BrokerConnection:
         """Try until it works, waiting longer each time. Raises ConnectionFailed for a refusal that will not change."""
         delay_s = 1.0
         while True:
@@ -322,25 +321,25 @@ class Client:
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
             delay_s = min(delay_s * 2, self.options.reconnect_max_s)
             try:
-                return await open_link(self.endpoint, self.options)
+                return await open_connection(self.endpoint, self.options)
             except ConnectionFailed as error:
                 if error.reason not in TRY_AGAIN:
                     raise
 
-    def _resume(self, link: Link) -> None:
-        """Pick up on a new link where the last one ended."""
-        present = link.connack.session_present
+    def _resume(self, connection: BrokerConnection) -> None:
+        """Pick up on a new connection where the last one ended."""
+        present = connection.connack.session_present
         if present:
             # What was received and not taken was not acknowledged, so the server sends it again.
             self._queue = deque(entry for entry in self._queue if entry[1].qos == 0)
             self._queued_bytes = sum(len(publish.payload) for _, publish in self._queue)
         else:
-            for packet_id in self._exchange.forget_released():
+            for packet_id in self._qos.forget_released():
                 self._resolve(packet_id, Ack(PUBCOMP, packet_id))
-        self._use(link)
-        for packet in self._exchange.resume(present):
+        self._use(connection)
+        for packet in self._qos.resume(present):
             with contextlib.suppress(UsageError):
-                link.send(packet)
+                connection.send(packet)
         if not present:
             for request, properties in self._subscriptions.values():
-                link.send(Subscribe(self._exchange.request_id(), [request], properties))
+                connection.send(Subscribe(self._qos.request_id(), [request], properties))

@@ -22,7 +22,7 @@ _TLS_VERSIONS: Final = {
 
 
 @dataclass(frozen=True)
-class Trust:
+class TlsOptions:
     """Which servers TLS accepts and what it shows of us. With no `cafile` or `capath` the system's own list counts."""
 
     cafile: str | None = None
@@ -62,7 +62,7 @@ class Endpoint:
     port: int = 0  # 0 = the usual one of the transport
     transport: str = TCP
     path: str = "/mqtt"  # of a WebSocket; the file of a Unix socket
-    trust: Trust = Trust()
+    tls: TlsOptions = TlsOptions()
     bind_address: str | None = None
 
     @property

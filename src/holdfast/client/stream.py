@@ -16,7 +16,7 @@ READ_SIZE: Final = 1 << 18
 class Stream(ABC):
     @abstractmethod
     async def read(self) -> bytes:
-        """Some bytes; none at the end of the stream. Raises OSError."""
+        """Returns some bytes; none at the end of the stream. Raises OSError."""
 
     @abstractmethod
     def write(self, data: bytes) -> None: ...
@@ -51,7 +51,7 @@ class SocketStream(Stream):
 
 
 async def open_stream(endpoint: Endpoint, timeout_s: float) -> Stream:
-    """A connected stream. Raises ConnectionFailed with one line that says what to look at."""
+    """Returns a connected stream. Raises ConnectionFailed with one line that says what to look at."""
     try:
         async with asyncio.timeout(timeout_s):
             stream: Stream = await _open_socket(endpoint)
@@ -69,7 +69,7 @@ async def open_stream(endpoint: Endpoint, timeout_s: float) -> Stream:
 async def _open_socket(endpoint: Endpoint) -> SocketStream:
     if endpoint.transport == UNIX:
         return SocketStream(*await asyncio.open_unix_connection(endpoint.path, limit=READ_SIZE))
-    context = endpoint.trust.context() if endpoint.encrypted else None
+    context = endpoint.tls.context() if endpoint.encrypted else None
     bind = (endpoint.bind_address, 0) if endpoint.bind_address is not None else None
     return SocketStream(
         *await asyncio.open_connection(
@@ -79,7 +79,7 @@ async def _open_socket(endpoint: Endpoint) -> SocketStream:
 
 
 def explain(error: OSError) -> str:
-    """The cause in a few words, with the likely remedy where there is one."""
+    """Returns the cause in a few words, with the likely remedy where there is one."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message}) - is --cafile right?"
     if isinstance(error, ssl.SSLError):

@@ -32,12 +32,12 @@ class WebSocketStream(Stream):
             data = await self._inner.read()
             if not data:
                 return b""
-            if payload := self._take(data):
+            if payload := self._unframe(data):
                 return payload
             await self._inner.drain()
         return b""
 
-    def _take(self, data: bytes) -> bytes:
+    def _unframe(self, data: bytes) -> bytes:
         try:
             self._connection.receive_data(data)
             return self.payloads()
@@ -45,7 +45,7 @@ class WebSocketStream(Stream):
             raise ConnectionFailed(f"the broker broke the WebSocket protocol: {error}") from error
 
     def payloads(self) -> bytes:
-        """The MQTT bytes in what has been received; answers pings and closes on the way."""
+        """Returns the MQTT bytes in what has been received; answers pings and closes on the way."""
         parts: list[bytes] = []
         for event in self._connection.events():
             if isinstance(event, BytesMessage):

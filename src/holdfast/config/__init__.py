@@ -1,11 +1,10 @@
 """The configuration: typed settings read from flags, environment and a TOML file. Only `server` and `cli` read it."""
 
-from holdfast.config.checks import problems_of
+from holdfast.config.checks import Problem, problems_of
 from holdfast.config.listener import Listener
 from holdfast.config.load import Loaded, Source, load, read
-from holdfast.config.problem import Problem
-from holdfast.config.quantity import milliseconds
 from holdfast.config.settings import AccessRule, Policy, Settings
+from holdfast.config.values import milliseconds
 from holdfast.errors import ConfigError
 
 __all__ = [

@@ -3,15 +3,35 @@
 A configuration that names a file which is not there, or that would let strangers in without saying so, is refused.
 """
 
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.config.listener import Listener
-from holdfast.config.problem import Problem
 from holdfast.config.settings import Settings
 
 
+@dataclass(frozen=True)
+class Problem:
+    """What keeps a configuration from being used. `key` is empty when it concerns no single key."""
+
+    key: str
+    message: str
+    origin: str = ""
+
+    def __str__(self) -> str:
+        where = f" ({self.origin})" if self.origin else ""
+        return f"{self.key}{where}: {self.message}" if self.key else f"{self.message}{where}"
+
+
+def shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 def problems_of(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
+    """Returns what is wrong with settings that are each valid, with where each came from."""
     found = [*_listeners(settings), *_files(settings), *_rights(settings), *_quantities(settings)]
     return [Problem(p.key, p.message, origins.get(p.key, "")) for p in found]
 
@@ -19,10 +39,10 @@ def problems_of(settings: Settings, origins: Mapping[str, str]) -> list[Problem]
 def _listeners(settings: Settings) -> Iterator[Problem]:
     taken: set[tuple[bool, str, int]] = set()
     for listener in settings.listeners():
-        place = (listener.scheme == "udp", listener.host, listener.port)
-        if listener.port and place in taken:
+        address = (listener.scheme == "udp", listener.host, listener.port)
+        if listener.port and address in taken:
             yield Problem("listen", f"{listener.url} is on an address that is already in the list, expected each once")
-        taken.add(place)
+        taken.add(address)
         yield from _tls(listener)
         if not _is_guarded(settings, listener):
             yield Problem(
@@ -95,7 +115,7 @@ def _rights(settings: Settings) -> Iterator[Problem]:
             )
     jwt = settings.jwt
     if "HS256" in jwt.algorithms and len(set(jwt.algorithms)) > 1 and jwt.key_file is not None:
-        # Whoever knows the public key could sign with it as if it were the secret.
+        # Everybody who knows the public key could sign with it as if it were the secret.
         yield Problem("jwt.algorithms", "expected HS256 alone, or RS256 and ES256, got both kinds for one key")
     for listener in settings.listeners():
         if listener.crl is not None and listener.ca is None:

@@ -10,18 +10,18 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from holdfast.config.checks import problems_of
-from holdfast.config.keys import KEYS, SECTIONS, nearest
-from holdfast.config.problem import Problem, shown
-from holdfast.config.settings import Settings
+from holdfast.config.checks import Problem, problems_of, shown
+from holdfast.config.settings import Section, Settings
 from holdfast.errors import ConfigError
 
 PREFIX: Final = "HOLDFAST_"
@@ -32,6 +32,50 @@ OTHER_VARIABLES: Final = ("HOLDFAST_PURE", "HOLDFAST_CONFIG", "HOLDFAST_URL", "H
 
 # Kubernetes gives each pod such variables for every service, so a service called `holdfast` must not stop the broker.
 SERVICE_LINK: Final = re.compile(r"HOLDFAST_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)")
+
+
+@dataclass(frozen=True)
+class Key:
+    """One setting. `table` is the model of its entries where the setting is an array of tables."""
+
+    name: str
+    field: FieldInfo
+    is_list: bool
+    table: type[BaseModel] | None
+
+
+def _walk(model: type[BaseModel], prefix: str) -> Iterator[Key]:
+    for name, info in model.model_fields.items():
+        annotation = info.annotation
+        if isinstance(annotation, type) and issubclass(annotation, Section):
+            yield from _walk(annotation, f"{prefix}{name}.")
+            continue
+        is_list = get_origin(annotation) is list
+        entry = get_args(annotation)[0] if is_list else None
+        table = entry if isinstance(entry, type) and issubclass(entry, Section) else None
+        yield Key(prefix + name, info, is_list, table)
+
+
+KEYS: Final[dict[str, Key]] = {key.name: key for key in _walk(Settings, "")}
+SECTIONS: Final[dict[str, type[BaseModel]]] = {
+    name: field.annotation
+    for name, field in Settings.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+}
+
+
+def nearest(name: str, known: Iterator[str] | list[str] | dict[str, Key]) -> str:
+    """Returns the known key that `name` was most likely meant to be.
+
+    A match of the last part alone counts nearly as much as one of the whole.
+    """
+
+    def likeness(candidate: str) -> float:
+        whole = SequenceMatcher(None, name, candidate).ratio()
+        last = SequenceMatcher(None, name.rpartition(".")[2], candidate.rpartition(".")[2]).ratio()
+        return max(whole, last * 0.95)
+
+    return max(known, key=likeness)
 
 
 @dataclass(frozen=True)
@@ -52,7 +96,7 @@ class Loaded:
     source: Source
 
     def reload(self) -> "Loaded":
-        """Read the same places again; raises ConfigError and changes nothing when they hold a problem."""
+        """Reads the same places again; raises ConfigError and changes nothing when they hold a problem."""
         return _load(self.source)
 
 
@@ -82,7 +126,7 @@ def load(
     assignments: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Raises ConfigError with one line per problem. `assignments` are `KEY=VALUE`, as given to `--set`."""
+    """Returns the checked settings; raises ConfigError, a line for each problem. `assignments` are those of `--set`."""
     return _load(Source(config, tuple(listen), data, tuple(assignments), os.environ if environ is None else environ))
 
 
@@ -96,7 +140,7 @@ def _load(source: Source) -> Loaded:
 
 
 def read(source: Source) -> tuple[Settings | None, dict[str, str], list[Problem]]:
-    """The settings, where each key's value came from, and what is wrong; no settings when something is."""
+    """Returns the settings, where each key's value came from, and what is wrong; no settings when something is."""
     merge = Merge()
     from_file(merge, source)
     from_environment(merge, source.environ)
@@ -129,7 +173,7 @@ def from_file(merge: Merge, source: Source) -> None:
 
 
 def config_path(source: Source) -> Path | None:
-    """The file that is read: the flag's, or the one HOLDFAST_CONFIG names."""
+    """Returns the file that is read: the flag's, or the one HOLDFAST_CONFIG names."""
     named = source.environ.get("HOLDFAST_CONFIG", "")
     return source.config or (Path(named) if named else None)
 
@@ -168,7 +212,7 @@ def from_flags(merge: Merge, source: Source) -> None:
 
 
 def assign(merge: Merge, key: str, text: str, origin: str) -> None:
-    """A value given as text. Lists are comma-separated, or arrays in JSON or TOML; tables are such arrays."""
+    """Sets a value given as text. Lists are comma-separated, or arrays in JSON or TOML; tables are such arrays."""
     if key not in KEYS:
         merge.unknown(key, text, origin)
         return
@@ -187,7 +231,7 @@ def assign(merge: Merge, key: str, text: str, origin: str) -> None:
 
 
 def array(text: str) -> object:
-    """An array if the text looks like one, else the text itself; None when it looks like one and is not."""
+    """Returns an array if the text looks like one, else the text itself; None when it looks like one and is not."""
     if not text.lstrip().startswith(("[", "{")):
         return text
     try:

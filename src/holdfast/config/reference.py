@@ -14,9 +14,9 @@ from pydantic import BaseModel, WithJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from holdfast.config.keys import KEYS, SECTIONS, Key
 from holdfast.config.listener import OPTIONS, SCHEMES
-from holdfast.config.quantity import format_duration, format_size
+from holdfast.config.load import KEYS, SECTIONS, Key
+from holdfast.config.values import format_duration, format_size
 
 INTRODUCTION: Final = """\
 # Configuration

@@ -4,16 +4,34 @@ Sections are frozen and refuse unknown keys. Sizes are bytes and durations secon
 wherever the help says so. `server` turns these into the plain values that the rooms below receive.
 """
 
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from holdfast.broker.topics import is_valid_filter
 from holdfast.config.listener import Listener, ListenerUrl, parse_listener
-from holdfast.config.quantity import Duration, Size
+from holdfast.config.values import (
+    Action,
+    Count,
+    Duration,
+    Names,
+    Networks,
+    Origin,
+    Qos,
+    Size,
+    TopicFilter,
+    TopicFilters,
+    WholeSeconds,
+    check_host_and_port,
+    check_http_url,
+    check_listener_url,
+    check_no_boolean,
+    check_topic_name,
+    check_topic_template,
+    check_websocket_path,
+    one_or_many,
+    one_or_many_numbers,
+)
 
 DEFAULT_LISTEN: Final = (
     "tcp://127.0.0.1:1883",
@@ -21,100 +39,6 @@ DEFAULT_LISTEN: Final = (
     "udp://127.0.0.1:1884",
     "http://127.0.0.1:18083",
 )
-
-
-def _no_boolean(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError(f"expected a whole number, got {str(value).lower()}")
-    return value
-
-
-def _one_or_many(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-def _whole(value: float) -> int:
-    if value != int(value):
-        raise ValueError(f"expected whole seconds, got {value:g}s")
-    return int(value)
-
-
-def _topic_filter(value: str) -> str:
-    if not is_valid_filter(value.encode(), 65535) or "\0" in value:
-        raise ValueError(f"expected a topic filter (`#` last and alone, `+` alone in its level), got {value!r}")
-    return value
-
-
-def _topic_name(value: str) -> str:
-    if not 0 < len(value.encode()) <= 65535 or any(c in value for c in "+#\0"):
-        raise ValueError(f"expected a topic without wildcards, got {value!r}")
-    return value
-
-
-def _topic_template(value: str) -> str:
-    levels = value.split("/")
-    names = [level[1:-1] for level in levels if level.startswith("{") and level.endswith("}")]
-    if not names or len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
-        raise ValueError(f"expected a topic with names in braces, each once, such as site/{{device}}/#, got {value!r}")
-    _topic_filter("/".join("+" if level.startswith("{") else level for level in levels))
-    return value
-
-
-def _place(value: str) -> str:
-    host, colon, port = value.rpartition(":")
-    if value and not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise ValueError(f"expected host:port, or nothing, got {value!r}")
-    return value
-
-
-def _listener_url(value: str) -> str:
-    parse_listener(value)
-    return value
-
-
-def _websocket_path(value: str) -> str:
-    if not value.startswith("/") or any(c in value for c in "?# "):
-        raise ValueError(f"expected a path that starts with /, got {value!r}")
-    return value
-
-
-def _one_or_many_numbers(value: object) -> object:
-    return [value] if isinstance(value, int) else value
-
-
-def _network(value: str) -> str:
-    try:
-        ip_network(value, strict=False)
-    except ValueError:
-        raise ValueError(
-            f"expected an address such as 10.0.0.7, or a network such as 10.0.0.0/8, got {value!r}"
-        ) from None
-    return value
-
-
-def _origin(value: str) -> str:
-    if value != "*" and not (value.startswith(("http://", "https://")) and value.count("/") == 2):
-        raise ValueError(f"expected an origin such as https://ops.example, or *, got {value!r}")
-    return value.lower()
-
-
-def _http_url(value: str) -> str:
-    parts = urlsplit(value)
-    if value and (parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc):
-        raise ValueError("expected a URL such as https://127.0.0.1:9000/login, without a user name in it")
-    return value
-
-
-Count = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0)]
-WholeSeconds = Annotated[Duration, AfterValidator(_whole)]
-TopicFilter = Annotated[str, AfterValidator(_topic_filter)]
-TopicFilters = Annotated[list[TopicFilter], BeforeValidator(_one_or_many), Field(min_length=1)]
-Action = Literal["publish", "subscribe", "retain", "receive", "all"]
-Qos = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=2)]
-Network = Annotated[str, AfterValidator(_network)]
-Origin = Annotated[str, AfterValidator(_origin)]
-Networks = Annotated[list[Network], BeforeValidator(_one_or_many)]
-Names = Annotated[list[str], BeforeValidator(_one_or_many)]
 
 
 class Section(BaseModel):
@@ -137,7 +61,7 @@ class Policy(Section):
     )
     max_messages: Count = Field(default=0, description="Messages kept under the filter; 0 is no limit.")
     max_bytes: Size = Field(default=0, description="Topic and payload bytes kept under the filter; 0 is no limit.")
-    users: Annotated[list[str] | None, BeforeValidator(_one_or_many)] = Field(
+    users: Annotated[list[str] | None, BeforeValidator(one_or_many)] = Field(
         default=None, description="Users the entry applies to; absent, it applies to everyone."
     )
 
@@ -146,7 +70,7 @@ class AccessRule(Section):
     """One `[[access]]` rule. The first rule that matches decides; without any rule everything is allowed."""
 
     permission: Literal["allow", "deny"] = Field(description="What the rule answers.")
-    action: Annotated[list[Action], BeforeValidator(_one_or_many), Field(min_length=1)] = Field(
+    action: Annotated[list[Action], BeforeValidator(one_or_many), Field(min_length=1)] = Field(
         description="What it is about, one or several: `publish`, `subscribe`, `retain` (asked in addition to "
         "`publish` when a message is to be kept), `receive`, `all`."
     )
@@ -157,7 +81,7 @@ class AccessRule(Section):
     user: str | None = Field(default=None, description="Only for this user; absent, for everyone.")
     client_id: str | None = Field(default=None, description="Only for this client id; absent, for every one.")
     group: str | None = Field(default=None, description="Only for the users of this `[[auth.group]]`.")
-    qos: Annotated[list[Qos], BeforeValidator(_one_or_many_numbers)] = Field(
+    qos: Annotated[list[Qos], BeforeValidator(one_or_many_numbers)] = Field(
         default=[],
         description="Only for publishes and subscriptions of this QoS, one or several; absent, for every one.",
     )
@@ -168,7 +92,7 @@ class Group(Section):
     """One `[[auth.group]]`: users that rules speak of together."""
 
     name: str = Field(description="What rules call it.")
-    users: Annotated[list[str], BeforeValidator(_one_or_many)] = Field(description="Who is in it.")
+    users: Annotated[list[str], BeforeValidator(one_or_many)] = Field(description="Who is in it.")
 
 
 class Retainer(Section):
@@ -207,7 +131,7 @@ class Retainer(Section):
         "before stays. On: MQTT 5 publishers are answered with quota exceeded, and an oversized message "
         "removes what was kept.",
     )
-    presets: Annotated[list[Literal["commands"]], BeforeValidator(_one_or_many)] = Field(
+    presets: Annotated[list[Literal["commands"]], BeforeValidator(one_or_many)] = Field(
         default=[], description="Ready-made policies. `commands`: messages on the usual command topics are never kept."
     )
     policy: list[Policy] = Field(
@@ -232,7 +156,7 @@ class History(Section):
 class Pipeline(Section):
     """What `holdfast pipeline` makes of the history."""
 
-    devices: Annotated[str, AfterValidator(_topic_template)] = Field(
+    devices: Annotated[str, AfterValidator(check_topic_template)] = Field(
         default="site/{site}/line/{line}/{device}/#",
         description="Which part of a topic names a device, for the table `device_stats` and the report: a topic filter "
         "with names in braces instead of `+`.",
@@ -251,14 +175,14 @@ class Limits(Section):
     )
     connect_rate: Count = Field(default=0, description="New connections a second; 0 is no limit.")
     message_rate: Count = Field(default=0, description="Publishes a second from one client; 0 is no limit.")
-    max_inflight: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=65535)] = Field(
+    max_inflight: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=65535)] = Field(
         default=1000,
         description="Unacknowledged QoS 1 and 2 messages to one client; its own Receive Maximum may be lower.",
     )
-    receive_maximum: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=65535)] = Field(
+    receive_maximum: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=65535)] = Field(
         default=1024, description="Unacknowledged QoS 1 and 2 messages from one client, announced to MQTT 5 clients."
     )
-    topic_alias_maximum: Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=65535)] = Field(
+    topic_alias_maximum: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=65535)] = Field(
         default=64, description="Topic aliases a client may use, announced to MQTT 5 clients; 0 is none."
     )
     max_queued_messages: Count = Field(
@@ -270,7 +194,7 @@ class Limits(Section):
         description="Bytes waiting for a connection that reads slowly; beyond it QoS 0 messages are dropped and "
         "counted.",
     )
-    max_topic_levels: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=65535)] = Field(
+    max_topic_levels: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=65535)] = Field(
         default=128, description="Levels in a topic name or topic filter."
     )
     max_bytes_before_login: Annotated[Size, Field(ge=1024)] = Field(
@@ -286,7 +210,7 @@ class Limits(Section):
         default=1000, description="User properties in one packet of MQTT 5; 0 is no limit."
     )
     max_subscriptions: Count = Field(default=0, description="Subscriptions of one session; 0 is no limit.")
-    max_qos: Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=2)] = Field(
+    max_qos: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=2)] = Field(
         default=2, description="Highest QoS the broker takes and grants: 0, 1 or 2."
     )
     keep_alive_max: Annotated[WholeSeconds, Field(le=65535)] = Field(
@@ -296,7 +220,7 @@ class Limits(Section):
     session_expiry_max: Annotated[WholeSeconds, Field(le=4_294_967_295)] = Field(
         default=0, description="Longest session expiry; MQTT 5 clients that ask for more are told this; 0 is no limit."
     )
-    max_client_id_length: Annotated[int, BeforeValidator(_no_boolean), Field(ge=23, le=65535)] = Field(
+    max_client_id_length: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=23, le=65535)] = Field(
         default=65535, description="Bytes in a client id. MQTT requires at least 23."
     )
     delta_tombstones: Count = Field(
@@ -326,11 +250,11 @@ class Tls(Section):
 class Websocket(Section):
     """MQTT over WebSocket."""
 
-    path: Annotated[str, AfterValidator(_websocket_path)] = Field(
+    path: Annotated[str, AfterValidator(check_websocket_path)] = Field(
         default="/mqtt",
         description="Path that `ws://` and `wss://` listeners answer; a listener's URL can name its own.",
     )
-    origins: Annotated[list[Origin], BeforeValidator(_one_or_many)] = Field(
+    origins: Annotated[list[Origin], BeforeValidator(one_or_many)] = Field(
         default=[],
         description="Web sites whose pages may connect, such as `https://ops.example`; `*` is every one. Pages that "
         "come from the broker's own host may in any case, and programs that are no browser.",
@@ -372,7 +296,7 @@ class Jwt(Section):
         description="What tokens are signed with: a public key (PEM) for RS256 and ES256, or the secret for HS256.",
     )
     jwks_file: Path | None = Field(default=None, description="Several keys, as a JSON Web Key Set.")
-    algorithms: Annotated[list[Literal["HS256", "RS256", "ES256"]], BeforeValidator(_one_or_many)] = Field(
+    algorithms: Annotated[list[Literal["HS256", "RS256", "ES256"]], BeforeValidator(one_or_many)] = Field(
         default=["RS256", "ES256"], description="Signatures that are accepted. A secret needs `HS256` alone."
     )
     username_claim: str = Field(default="sub", description="Claim that holds the user name.")
@@ -384,7 +308,7 @@ class Jwt(Section):
 class Callback(Section):
     """An HTTP service that is asked about a login. No answer, or one that makes no sense, is a refusal."""
 
-    url: Annotated[str, AfterValidator(_http_url)] = Field(
+    url: Annotated[str, AfterValidator(check_http_url)] = Field(
         default="", description="Where a login is sent, as a JSON document in a POST; empty is nowhere."
     )
     timeout: Duration = Field(default=3, description="How long to wait for the answer.")
@@ -392,7 +316,7 @@ class Callback(Section):
     secret_file: Path | None = Field(
         default=None, description="Sent as `Authorization: Bearer ...`, so that the service knows who asks."
     )
-    at_once: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=256)] = Field(
+    at_once: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=256)] = Field(
         default=8, description="Requests under way at the same time."
     )
 
@@ -417,24 +341,24 @@ class Bans(Section):
 class PredefinedTopic(Section):
     """One `[[sn.predefined]]` topic: what clients of MQTT-SN may call by a number without registering it."""
 
-    id: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=65534)] = Field(description="The number.")
-    topic: Annotated[str, AfterValidator(_topic_name)] = Field(description="The topic it stands for.")
+    id: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=65534)] = Field(description="The number.")
+    topic: Annotated[str, AfterValidator(check_topic_name)] = Field(description="The topic it stands for.")
 
 
 class Sn(Section):
     """MQTT-SN 1.2 and 2.0, on the `udp://` listeners."""
 
-    gateway_id: Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=255)] = Field(
+    gateway_id: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=255)] = Field(
         default=1, description="What this gateway calls itself in GWINFO and ADVERTISE."
     )
-    advertise: Annotated[str, AfterValidator(_place)] = Field(
+    advertise: Annotated[str, AfterValidator(check_host_and_port)] = Field(
         default="",
         description="Where ADVERTISE is sent, as host:port, such as the network's broadcast address; empty is nowhere.",
     )
     advertise_interval: Annotated[Duration, Field(le=65535)] = Field(
         default=900, description="How often ADVERTISE is sent."
     )
-    open_topics: Annotated[list[TopicFilter], BeforeValidator(_one_or_many)] = Field(
+    open_topics: Annotated[list[TopicFilter], BeforeValidator(one_or_many)] = Field(
         default=[],
         description="Topics that anyone may publish to without a connection (PUBWOS, QoS -1), one filter or several;"
         " empty is none.",
@@ -448,17 +372,17 @@ class Sn(Section):
         default=5, description="2.0: how long to wait for an answer before resends begin."
     )
     backoff: Duration = Field(default=1, description="2.0: wait before the first resend; doubles with each.")
-    retries: Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=100)] = Field(
+    retries: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=100)] = Field(
         default=4, description="Resends before a client that does not answer is taken to be lost."
     )
     max_clients: Count = Field(default=100_000, description="Clients at once on one listener; 0 is no limit.")
     max_clients_per_address: Count = Field(
         default=0, description="Clients at once from one address, whatever their port; 0 is no limit."
     )
-    max_topics: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=65534)] = Field(
+    max_topics: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=65534)] = Field(
         default=1024, description="Topic ids of one client."
     )
-    max_buffered: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=1_000_000)] = Field(
+    max_buffered: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=1_000_000)] = Field(
         default=100,
         description="QoS 0 messages that wait for a client that sleeps, or that has to be told a topic id first.",
     )
@@ -484,12 +408,12 @@ class Api(Section):
         description="API keys and hashes of their secrets, in the format of the password file. A key may do "
         "everything.",
     )
-    admins: Annotated[list[str], BeforeValidator(_one_or_many)] = Field(
+    admins: Annotated[list[str], BeforeValidator(one_or_many)] = Field(
         default=[],
         description="Users of the password file who may do everything. Others see and change the topics that the "
         "`[[access]]` rules give them.",
     )
-    cors: Annotated[list[str], BeforeValidator(_one_or_many)] = Field(
+    cors: Annotated[list[str], BeforeValidator(one_or_many)] = Field(
         default=[], description="Origins whose pages may call the API, such as `https://ops.example`; none by default."
     )
 
@@ -513,7 +437,7 @@ class Settings(Section):
     """The whole configuration."""
 
     listen: Annotated[
-        list[Annotated[str, AfterValidator(_listener_url)]], BeforeValidator(_one_or_many), Field(min_length=1)
+        list[Annotated[str, AfterValidator(check_listener_url)]], BeforeValidator(one_or_many), Field(min_length=1)
     ] = Field(
         default=list(DEFAULT_LISTEN),
         description="Where to listen, as URLs: `tcp://`, `tls://`, `ws://`, `wss://`, `udp://` (MQTT-SN), `http://`, "

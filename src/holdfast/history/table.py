@@ -46,7 +46,7 @@ def create(folder: Path) -> DeltaTable:
 
 
 def load(folder: Path) -> DeltaTable:
-    """The table as it is now. Raises StoreError when there is none, or when it cannot be read."""
+    """Returns the table as it is now. Raises StoreError when there is none, or when it cannot be read."""
     try:
         table = DeltaTable(str(folder))
     except Exception as error:  # the library's own tree of errors has no root that is public
@@ -58,17 +58,17 @@ def load(folder: Path) -> DeltaTable:
 
 
 def last_offset(table: DeltaTable) -> int:
-    """The offset up to which the journal is in the table."""
+    """Returns the offset up to which the journal is in the table."""
     return table.transaction_version(WRITER_APP_ID) or 0
 
 
 def complete_from(table: DeltaTable) -> int:
-    """The first offset from which on every row is still there; before it, only what was retained then."""
+    """Returns the first offset from which on every row is still there; before it, only what was retained then."""
     return table.transaction_version(RETENTION_APP_ID) or 0
 
 
 def data_files(table: DeltaTable) -> list[DataFile]:
-    """The files of the table in offset order."""
+    """Returns the files of the table in offset order."""
     actions = pa.table(table.get_add_actions(flatten=True))
     if actions.num_rows == 0:
         return []

@@ -6,7 +6,6 @@ before that moment is forgotten.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +30,7 @@ class Limits:
 
 
 def compact(table: DeltaTable, small_files: int = SMALL_FILES, target: int = TARGET_BYTES) -> int:
-    """Join small files once there are enough of them. How many files went away."""
+    """Joins small files once there are enough of them, and returns how many files went away."""
     small = [file for file in data_files(table) if file.size < target // 2]
     if len(small) < small_files:
         return 0
@@ -43,7 +42,7 @@ def compact(table: DeltaTable, small_files: int = SMALL_FILES, target: int = TAR
 
 
 def retain(table: DeltaTable, limits: Limits, now_ms: int) -> int:
-    """Drop what the limits say is too old or too much. How many rows went away."""
+    """Drops what the limits say is too old or too much, and returns how many rows went away."""
     bound = drop_before(data_files(table), limits, now_ms)
     if bound <= complete_from(table):
         return 0
@@ -68,7 +67,7 @@ def retain(table: DeltaTable, limits: Limits, now_ms: int) -> int:
 
 
 def drop_before(files: list[DataFile], limits: Limits, now_ms: int) -> int:
-    """The offset before which rows may go: all of them lie in files that are too old or too many."""
+    """Returns the offset before which rows may go: all of them lie in files that are too old or too many."""
     excess = sum(file.size for file in files) - limits.size if limits.size else 0
     horizon_us = (now_ms - limits.age_s * 1000) * 1000 if limits.age_s else 0
     keep: list[int] = []
@@ -83,7 +82,7 @@ def drop_before(files: list[DataFile], limits: Limits, now_ms: int) -> int:
 
 
 def in_force(rows: pa.Table, now_ms: int) -> pa.Array:
-    """The offsets of the rows that say what is retained after all of these."""
+    """Returns the offsets of the rows that say what is retained after all of these."""
     last = last_verdicts(rows)
     alive = pc.or_kleene(
         pc.is_null(last["expires_at"]),
@@ -94,16 +93,12 @@ def in_force(rows: pa.Table, now_ms: int) -> pa.Array:
 
 
 def vacuum(table: DeltaTable, keep_hours: int = 1) -> int:
-    """Delete files that no version of the last `keep_hours` needs, those of commits that never came about included.
-    How many.
+    """Deletes files that no version of the last `keep_hours` needs, and returns how many.
+
+    Files of commits that never came about are among them.
     """
     try:
         gone = table.vacuum(retention_hours=keep_hours, dry_run=False, enforce_retention_duration=False, full=True)
         return len(gone)
     except Exception as error:
         raise StoreError(f"history cannot be vacuumed: {first_line(error)}") from error
-
-
-def disk_size(folder: Path) -> int:
-    """Bytes of everything in the table's folder, dead files included."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

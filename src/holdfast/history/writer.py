@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from holdfast.broker.records import Columns
 from holdfast.errors import StoreError
-from holdfast.history.mend import mend, sync_files
+from holdfast.history.repair import sync_files, take_back_torn_commits
 from holdfast.history.rows import batch_of
 from holdfast.history.schema import WRITER_APP_ID
 from holdfast.history.table import WRITING, create, exists, first_line, last_offset, load
@@ -30,15 +30,16 @@ class HistoryWriter:
     """
 
     def __init__(self, folder: Path, quarantine: Path, kept_from: int = 0) -> None:
-        """Open or create the table, without what was torn at its end and is still in the journal, which has offsets
-        from `kept_from` on. Raises StoreError while another writer has it.
+        """Opens or creates the table, without what was torn at its end and is still in the journal.
+
+        The journal has offsets from `kept_from` on. Raises StoreError while another writer has the table.
         """
         self.folder = folder
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.lock = os.open(folder.parent / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.mended = mend(folder, quarantine, kept_from)
+            self.repaired = take_back_torn_commits(folder, quarantine, kept_from)
             self.table: DeltaTable = load(folder) if exists(folder) else create(folder)
         except BlockingIOError:
             os.close(self.lock)
@@ -50,7 +51,8 @@ class HistoryWriter:
         self.synced_at_s = 0.0
 
     def append(self, records: list[bytes], upto: int) -> int:
-        """Commit the rows among the records; the journal is then in the table up to offset `upto`. How many rows.
+        """Commits the rows among the records and returns how many. The journal is then in the table up to offset
+        `upto`.
 
         Without rows nothing is committed. Raises StoreError when the table cannot be written: nothing has changed then.
         """
@@ -75,7 +77,7 @@ class HistoryWriter:
         self.last = upto
 
     def sync(self, now_s: float) -> None:
-        """Make every commit so far survive a power cut. Only then may the journal forget the rows."""
+        """Makes every commit so far survive a power cut. Only then may the journal forget the rows."""
         try:
             sync_files(self.folder, self.synced_at_s)
         except OSError as error:

@@ -41,8 +41,10 @@ class PasswordFile:
         self.decoys = decoys_of(self.users)
 
     def check(self, username: str | None, password: bytes | None) -> bool:
-        """A no takes the same time for every name: one hash of each cost that occurs in the file is worked out for it,
-        the user's own among them if there is such a user.
+        """Returns whether this is the user's password.
+
+        A refusal takes the same time for every name, known or not: it costs one hash of each strength that occurs in
+        the file, the user's own among them if there is such a user.
         """
         stored = self.users.get(username or "")
         given = password or b""

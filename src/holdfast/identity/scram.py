@@ -56,7 +56,7 @@ def parse_verifier(text: str) -> Verifier | None:
     return verifier
 
 
-class Exchange:
+class ScramExchange:
     """One login. `first`, then `final`; a message that cannot be right raises ValueError, and so does a wrong proof."""
 
     def __init__(self, lookup: "Lookup", nonce: str = "") -> None:
@@ -110,7 +110,7 @@ class Exchange:
 
 
 class Lookup:
-    """Verifiers by name. Who is not there has one too, that no password fits."""
+    """Verifiers by name. A name that is not known gets one too, which no password matches: it looks like any other."""
 
     def __init__(self, users: dict[str, Verifier], seed: bytes) -> None:
         self.users = users

@@ -6,7 +6,6 @@ bytes there that are not a whole record are a write that was cut short, which no
 leave a hole in such a write, with sound records behind it: whoever knows what was promised hands that in.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -197,13 +196,3 @@ class Reader:
             self.disk.close(self.fd)
         self.fd = -1
         self.name = None
-
-
-def read_from(folder: Path, after: int = 0, limit: int = EVERYTHING) -> Iterator[bytes]:
-    """All records behind the offset `after`, damage passed over in silence: use a `Reader` to be told of it."""
-    reader = Reader(folder, after)
-    try:
-        while records := reader.read(limit):
-            yield from records
-    finally:
-        reader.close()

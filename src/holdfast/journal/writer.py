@@ -342,7 +342,7 @@ class Journal:
         self.event("abandoned", f"journal segment {segment.name} failed and is not written again: {describe(error)}")
 
     def hold(self, records: list[bytes]) -> None:
-        """Keep facts for later, as many as memory is meant for."""
+        """Keeps records in memory for later, up to the bytes that are meant for it; the rest is counted as lost."""
         room = self.options.held_bytes - framed_size(self.held)
         for index, record in enumerate(records):
             room -= len(record)

@@ -17,7 +17,7 @@ from holdfast.identity import scram
 from holdfast.identity.callback import Callback
 from holdfast.identity.passwords import PasswordFile
 from holdfast.identity.tokens import Tokens, looks_like_token
-from holdfast.net.hub import Hub
+from holdfast.net.driver import Driver
 from holdfast.net.peer import StreamPeer
 from holdfast.net.udp import SnPeer
 from holdfast.protocol.mqtt.reasons import (
@@ -61,12 +61,12 @@ class Verdict:
 
 
 class LoginAuthenticator(Authenticator):
-    def __init__(self, hub: Hub, methods: Methods) -> None:
-        self.hub = hub
+    def __init__(self, driver: Driver, methods: Methods) -> None:
+        self.driver = driver
         self.pool = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="holdfast-password")
         self.callers = ThreadPoolExecutor(methods.callbacks_at_once, thread_name_prefix="holdfast-callback")
         self.tasks: set[asyncio.Task[None]] = set()
-        self.exchanges: dict[int, scram.Exchange] = {}
+        self.exchanges: dict[int, scram.ScramExchange] = {}
         self.seed = secrets.token_bytes(32)  # the made-up answers stay the same over a reload
         # When, the ticket of the login, and who; weakly, so that nothing here keeps a closed connection.
         self.expiring: list[tuple[int, int, weakref.ref[StreamPeer | SnPeer]]] = []
@@ -89,9 +89,9 @@ class LoginAuthenticator(Authenticator):
     def begin(self, ticket: int, client_id: str, username: str | None, password: bytes | None, peer: Peer) -> None:
         assert isinstance(peer, StreamPeer | SnPeer)
         methods = self.methods
-        if username is None and password is None and peer.gate.allow_anonymous:
+        if username is None and password is None and peer.policy.allow_anonymous:
             self.answer_soon(ticket, Verdict(SUCCESS), peer)
-        elif methods.is_empty and peer.gate.allow_anonymous:
+        elif methods.is_empty and peer.policy.allow_anonymous:
             # Nobody keeps users here: a name is taken as a label, like mosquitto does.
             self.answer_soon(ticket, Verdict(SUCCESS, username or ""), peer)
         elif methods.is_empty or (username is None and not self.is_token(password)):
@@ -99,17 +99,17 @@ class LoginAuthenticator(Authenticator):
         elif len(self.tasks) >= WAITING_MOST:
             self.answer_soon(ticket, Verdict(SERVER_BUSY), peer)
         else:
-            task = self.hub.loop.create_task(self.check(ticket, client_id, username, password, peer))
+            task = self.driver.loop.create_task(self.check(ticket, client_id, username, password, peer))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 
     def knows(self, method: str) -> bool:
         return method == scram.METHOD and self.lookup is not None
 
-    def take(self, ticket: int, data: bytes, first: bool, peer: Peer) -> None:
+    def exchange(self, ticket: int, data: bytes, first: bool, peer: Peer) -> None:
         """SCRAM costs this side three hashes of a few bytes: no thread is needed."""
         assert isinstance(peer, StreamPeer | SnPeer)
-        self.hub.loop.call_soon(self.exchange, ticket, data, first, peer)
+        self.driver.loop.call_soon(self.go_on, ticket, data, first, peer)
 
     # Carrying it out.
 
@@ -128,7 +128,7 @@ class LoginAuthenticator(Authenticator):
         self.answer(ticket, verdict, peer)
 
     async def judge(self, client_id: str, username: str | None, password: bytes | None, address: str) -> Verdict:
-        loop = self.hub.loop
+        loop = self.driver.loop
         methods = self.methods
         if methods.tokens is not None and looks_like_token(password):
             token = await loop.run_in_executor(self.pool, methods.tokens.check, username, password)
@@ -147,27 +147,27 @@ class LoginAuthenticator(Authenticator):
                 return Verdict(SERVER_UNAVAILABLE)
             if not answer.allow:
                 return Verdict(BAD_USERNAME_OR_PASSWORD)
-            expires = self.hub.now_ms() + int(answer.expires_in_s * 1000) if answer.expires_in_s > 0 else 0
+            expires = self.driver.now_ms() + int(answer.expires_in_s * 1000) if answer.expires_in_s > 0 else 0
             return Verdict(SUCCESS, answer.username or name, expires)
         return Verdict(BAD_USERNAME_OR_PASSWORD)
 
-    def exchange(self, ticket: int, data: bytes, first: bool, peer: StreamPeer | SnPeer) -> None:
-        if ticket not in self.hub.broker.tickets or (first and self.lookup is None):
+    def go_on(self, ticket: int, data: bytes, first: bool, peer: StreamPeer | SnPeer) -> None:
+        if ticket not in self.driver.broker.tickets or (first and self.lookup is None):
             self.exchanges.pop(ticket, None)
             return
         if first and len(self.exchanges) >= WAITING_MOST:
             # Those who began a login and went away.
-            self.exchanges = {t: e for t, e in self.exchanges.items() if t in self.hub.broker.tickets}
+            self.exchanges = {t: e for t, e in self.exchanges.items() if t in self.driver.broker.tickets}
         try:
             if first and not data:
                 challenge = b""  # the client lets the server begin, which has nothing to say yet
                 assert self.lookup is not None
-                self.exchanges[ticket] = scram.Exchange(self.lookup)
+                self.exchanges[ticket] = scram.ScramExchange(self.lookup)
             else:
                 exchange = self.exchanges.pop(ticket, None)
                 if exchange is None:
                     assert self.lookup is not None
-                    exchange = scram.Exchange(self.lookup)
+                    exchange = scram.ScramExchange(self.lookup)
                 if exchange.verifier is not None:
                     proof = exchange.final(data)
                     self.answer(ticket, Verdict(SUCCESS, exchange.username, data=proof), peer)
@@ -177,36 +177,31 @@ class LoginAuthenticator(Authenticator):
         except ValueError:
             self.answer(ticket, Verdict(NOT_AUTHORIZED), peer)
             return
-        self.hub.broker.on_challenge(ticket, challenge, self.hub.now_ms())
-        self.hub.carry_out()
+        self.driver.on_challenge(ticket, challenge)
 
     def answer_soon(self, ticket: int, verdict: Verdict, peer: StreamPeer | SnPeer) -> None:
-        self.hub.loop.call_soon(self.answer, ticket, verdict, peer)
+        self.driver.loop.call_soon(self.answer, ticket, verdict, peer)
 
     def answer(self, ticket: int, verdict: Verdict, peer: StreamPeer | SnPeer) -> None:
-        broker = self.hub.broker
-        now_ms = self.hub.now_ms()
-        if 0 < verdict.expires_at_ms <= now_ms:
+        if 0 < verdict.expires_at_ms <= self.driver.now_ms():
             verdict = Verdict(BAD_USERNAME_OR_PASSWORD)
         connection = peer.connection
-        broker.on_authenticated(ticket, verdict.reason, verdict.username, now_ms, verdict.data)
+        self.driver.on_authenticated(ticket, verdict.reason, verdict.username, verdict.data)
         if verdict.reason in (BAD_USERNAME_OR_PASSWORD, NOT_AUTHORIZED):
             self.note_failure(peer)
         elif verdict.expires_at_ms > 0 and connection.session is not None:
             heapq.heappush(self.expiring, (verdict.expires_at_ms, ticket, weakref.ref(peer)))
             if self.ender is None:
-                self.ender = self.hub.loop.call_later(EXPIRY_CHECK_S, self.end_expired)
-        self.hub.carry_out()
+                self.ender = self.driver.loop.call_later(EXPIRY_CHECK_S, self.end_expired)
 
     def note_failure(self, peer: StreamPeer | SnPeer) -> None:
         # The sender of a datagram is whoever its writer says: a ban for that would be a weapon.
-        if isinstance(peer, StreamPeer) and peer.gate.bans.on_failure(peer.host, self.hub.loop.time()):
+        if isinstance(peer, StreamPeer) and peer.policy.bans.on_failure(peer.host, self.driver.loop.time()):
             log.warning("address banned after repeated failures to log in", extra={"address": peer.host})
 
     def end_expired(self) -> None:
         """Disconnect whose token has run out."""
-        broker = self.hub.broker
-        now_ms = self.hub.now_ms()
+        now_ms = self.driver.now_ms()
         while self.expiring and self.expiring[0][0] <= now_ms:
             peer = heapq.heappop(self.expiring)[2]()
             connection = peer.connection if peer is not None else None
@@ -215,9 +210,8 @@ class LoginAuthenticator(Authenticator):
                 and connection.session is not None
                 and connection.session.connection is connection
             ):
-                broker.kick(connection.client_id, NOT_AUTHORIZED, "the login has expired", now_ms)
-        self.hub.carry_out()
-        self.ender = self.hub.loop.call_later(EXPIRY_CHECK_S, self.end_expired) if self.expiring else None
+                self.driver.kick(connection.client_id, NOT_AUTHORIZED, "the login has expired")
+        self.ender = self.driver.loop.call_later(EXPIRY_CHECK_S, self.end_expired) if self.expiring else None
 
     def stop(self) -> None:
         if self.ender is not None:

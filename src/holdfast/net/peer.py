@@ -4,10 +4,10 @@ import asyncio
 import logging
 from typing import Any, cast
 
-from holdfast.broker.connection import Connection
 from holdfast.broker.ports import Peer
-from holdfast.net.gate import Gate
-from holdfast.net.hub import Hub
+from holdfast.broker.session import Connection
+from holdfast.net.admission import ListenerPolicy
+from holdfast.net.driver import Driver
 from holdfast.protocol.mqtt.connection import CLOSED
 
 log = logging.getLogger("holdfast.net")
@@ -17,7 +17,8 @@ log = logging.getLogger("holdfast.net")
 WRITE_HIGH_WATER = 512 * 1024
 # How long a closed connection may take to swallow its last bytes.
 CLOSE_GRACE_S = 3.0
-# A publisher that is faster than all of its receivers is read from in steps of this, for at most that many.
+# A publisher that is faster than most of its receivers is not read from for a step of this length, and again while it
+# still is, but for no more steps than this.
 HOLD_STEP_S = 0.002
 HOLD_STEPS = 50
 
@@ -29,81 +30,81 @@ GONE.state = CLOSED
 class StreamPeer(Peer, asyncio.Protocol):
     """`transport` is None once the connection is gone."""
 
-    def __init__(self, hub: Hub, gate: Gate) -> None:
-        self.hub = hub
-        self.gate = gate
+    def __init__(self, driver: Driver, policy: ListenerPolicy) -> None:
+        self.driver = driver
+        self.policy = policy
         self.transport: asyncio.Transport | None = None
         self.address = ""
         self.host = ""
-        self.counted = False  # by the gate, as one of its address
+        self.counted = False  # by the connection limits, as one of its address
         self.close_reason = ""
         self.closer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        high = min(WRITE_HIGH_WATER, self.hub.broker.settings.max_outbox_bytes)
+        high = min(WRITE_HIGH_WATER, self.driver.broker.settings.max_outbox_bytes)
         self.transport.set_write_buffer_limits(high=high, low=high // 4)
         if not self.host:  # a proxy has not said whose connection this is
             self.come_from(transport.get_extra_info("peername"))
-        identity = certificate_name(transport.get_extra_info("peercert"), self.gate.identity)
-        self.connection = self.hub.broker.open(self, self.hub.now_ms(), identity)
-        objection = self.gate.enter(self)
+        identity = certificate_name(transport.get_extra_info("peercert"), self.policy.identity)
+        self.connection = self.driver.open(self, identity)
+        objection = self.policy.admit(self)
         if objection:
             self.close(objection)
 
-    def come_from(self, place: object) -> None:
-        self.address = format_address(place)
-        self.host = str(place[0]) if isinstance(place, tuple) and place else ""
+    def come_from(self, peername: object) -> None:
+        self.address = format_address(peername)
+        self.host = str(peername[0]) if isinstance(peername, tuple) and peername else ""
+
+    def remote_address(self) -> str:
+        return self.address
 
     def data_received(self, data: bytes) -> None:
         self.feed(data)
 
     def feed(self, data: bytes) -> None:
-        hub = self.hub
-        broker = hub.broker
-        if self.gate.message_rate:
-            before = broker.counters.packets_received
-            broker.receive(self.connection, data, hub.now_ms())
-            self.gate.meter(self, broker.counters.packets_received - before)
+        driver = self.driver
+        if self.policy.message_rate:
+            counters = driver.broker.counters
+            before = counters.packets_received
+            driver.receive(self.connection, data)
+            self.policy.throttle(self, counters.packets_received - before)
         else:
-            broker.receive(self.connection, data, hub.now_ms())
-        hub.carry_out()
-        if (self.connection.crowding or hub.is_crowded()) and self.transport is not None:
+            driver.receive(self.connection, data)
+        if (self.connection.backpressured or driver.log.is_behind()) and self.transport is not None:
             self.transport.pause_reading()
-            hub.loop.call_later(HOLD_STEP_S, self.hold, 1)
+            driver.loop.call_later(HOLD_STEP_S, self.hold, 1)
 
     def hold(self, steps: int) -> None:
         """Read on as soon as one of the receivers has room, and soon in any case: no reader may stall a publisher."""
         if self.transport is None or self.transport.is_closing():
             return
-        waits = steps < HOLD_STEPS and self.hub.broker.is_crowding(self.connection, self.hub.now_ms())
-        if waits or self.hub.is_crowded():
-            self.hub.loop.call_later(HOLD_STEP_S, self.hold, steps + 1)
+        driver = self.driver
+        waits = steps < HOLD_STEPS and driver.broker.is_backpressured(self.connection, driver.now_ms())
+        if waits or driver.log.is_behind():
+            driver.loop.call_later(HOLD_STEP_S, self.hold, steps + 1)
         else:
-            self.connection.crowding = False
+            self.connection.backpressured = False
             self.transport.resume_reading()
 
     def pause_writing(self) -> None:
-        self.hub.broker.on_blocked(self.connection, self.hub.now_ms())
+        self.connection.outbox.block(self.driver.now_ms())
 
     def resume_writing(self) -> None:
-        self.hub.broker.on_writable(self.connection, self.hub.now_ms())
-        self.hub.carry_out()
+        self.driver.on_writable(self.connection)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
-        self.gate.leave(self)
+        self.policy.release(self)
         if self.closer is not None:
             self.closer.cancel()
             self.closer = None
         connection = self.connection
         self.connection = GONE  # no cycle may keep a closed connection in memory
-        connection.outbox.clear()
         reason = self.close_reason
         if not reason:
             reason = "connection lost" if exc is None else f"connection lost: {exc}"
-        self.hub.broker.lost(connection, self.hub.now_ms())
-        self.hub.carry_out()
+        self.driver.lost(connection)
         log.debug(
             "closed",
             extra={"address": self.address, "client_id": connection.client_id, "reason": reason},
@@ -122,7 +123,7 @@ class StreamPeer(Peer, asyncio.Protocol):
         self.close_reason = reason
         transport.close()
         # A client that does not read would keep its last bytes, and so the socket, for ever.
-        self.closer = self.hub.loop.call_later(CLOSE_GRACE_S, self.abort)
+        self.closer = self.driver.loop.call_later(CLOSE_GRACE_S, self.abort)
 
     def abort(self) -> None:
         if self.transport is not None:

@@ -9,12 +9,12 @@ import logging
 import socket
 from collections import deque
 
-from holdfast.broker.connection import Connection
+from holdfast.broker.session import Connection
 from holdfast.broker.sn.gateway import Gateway
 from holdfast.broker.sn.ports import DatagramPeer, Datagrams
 from holdfast.broker.sn.settings import SnSettings
-from holdfast.net.gate import Gate
-from holdfast.net.hub import Hub
+from holdfast.net.admission import ListenerPolicy
+from holdfast.net.driver import Driver
 from holdfast.net.peer import GONE, format_address
 from holdfast.protocol.sn.frame import Envelope, datagrams
 
@@ -35,11 +35,11 @@ HOLD_S = 0.002
 class SnPeer(DatagramPeer):
     """One client. `connection` is GONE once it is closed, so that the two do not keep each other in memory."""
 
-    __slots__ = ("backlog", "connection", "endpoint", "envelope", "gate", "place")
+    __slots__ = ("backlog", "connection", "endpoint", "envelope", "place", "policy")
 
     def __init__(self, endpoint: "UdpEndpoint", place: object, envelope: Envelope | None) -> None:
         self.endpoint = endpoint
-        self.gate = endpoint.gate
+        self.policy = endpoint.policy
         self.place = place
         self.envelope = envelope
         self.connection: Connection = GONE
@@ -48,6 +48,9 @@ class SnPeer(DatagramPeer):
     @property
     def address(self) -> str:
         return format_address(self.place)
+
+    def remote_address(self) -> str:
+        return self.address
 
     def write(self, data: bytes) -> None:
         if self.envelope is None and data[0] == len(data) and self.backlog is None:
@@ -61,9 +64,9 @@ class SnPeer(DatagramPeer):
             self.endpoint.transmit(packet, self.place)
         if len(packets) > BURST:
             self.backlog = deque(packets[BURST:])
-            hub = self.endpoint.hub
-            hub.broker.on_blocked(self.connection, hub.now_ms())
-            hub.loop.call_later(PAUSE_S, self.go_on)
+            driver = self.endpoint.driver
+            self.connection.outbox.block(driver.now_ms())
+            driver.loop.call_later(PAUSE_S, self.go_on)
 
     def go_on(self) -> None:
         backlog = self.backlog
@@ -71,13 +74,12 @@ class SnPeer(DatagramPeer):
             return
         for _ in range(min(BURST, len(backlog))):
             self.endpoint.transmit(backlog.popleft(), self.place)
-        hub = self.endpoint.hub
+        driver = self.endpoint.driver
         if backlog:
-            hub.loop.call_later(PAUSE_S, self.go_on)
+            driver.loop.call_later(PAUSE_S, self.go_on)
             return
         self.backlog = None
-        hub.broker.on_writable(self.connection, hub.now_ms())
-        hub.carry_out()
+        driver.on_writable(self.connection)
 
     def close(self, reason: str) -> None:
         log.debug("closed", extra={"address": self.address, "client_id": self.connection.client_id, "reason": reason})
@@ -94,23 +96,23 @@ class SnPeer(DatagramPeer):
 class UdpEndpoint(Datagrams):
     """One UDP socket and the clients behind it."""
 
-    def __init__(self, hub: Hub, gate: Gate, settings: SnSettings, sock: socket.socket) -> None:
-        self.hub = hub
-        self.gate = gate
+    def __init__(self, driver: Driver, policy: ListenerPolicy, settings: SnSettings, sock: socket.socket) -> None:
+        self.driver = driver
+        self.policy = policy
         self.sock = sock
-        self.gateway = Gateway(hub.broker, settings, self)
+        self.policyway = Gateway(driver.broker, settings, self)
         self.timers: dict[str, asyncio.TimerHandle] = {}
         self.reading = False
         self.not_sent = 0
 
     def start(self) -> None:
         self.reading = True
-        self.hub.loop.add_reader(self.sock, self.on_readable)
+        self.driver.loop.add_reader(self.sock, self.on_readable)
 
     def stop_reading(self) -> None:
         if self.reading:
             self.reading = False
-            self.hub.loop.remove_reader(self.sock)
+            self.driver.loop.remove_reader(self.sock)
         for timer in self.timers.values():
             timer.cancel()
         self.timers.clear()
@@ -120,39 +122,37 @@ class UdpEndpoint(Datagrams):
         self.sock.close()
 
     def on_readable(self) -> None:
-        hub = self.hub
-        take = self.sock.recvfrom
-        receive = self.gateway.receive
-        bans = self.gate.bans
-        now_ms = hub.now_ms()
+        driver = self.driver
+        bans = self.policy.bans
+        arrived: list[tuple[bytes, object, str]] = []
         for _ in range(BATCH):
             try:
-                data, address = take(LARGEST)
+                data, address = self.sock.recvfrom(LARGEST)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
                 continue  # an earlier datagram of ours was not wanted; this says nothing about the socket
-            if not bans.is_empty and bans.bans(address[0], hub.loop.time()):
+            if not bans.is_empty and bans.bans(address[0], driver.loop.time()):
                 continue
-            receive(data, address, address[0], now_ms)
-        hub.carry_out()
-        if hub.is_crowded():
-            hub.loop.remove_reader(self.sock)
+            arrived.append((data, address, address[0]))
+        driver.carry_out(self.policyway.receive(arrived, driver.now_ms()))
+        if driver.log.is_behind():
+            driver.loop.remove_reader(self.sock)
             self.reading = False
-            self.timers["hold"] = hub.loop.call_later(HOLD_S, self.hold)
+            self.timers["hold"] = driver.loop.call_later(HOLD_S, self.hold)
 
     def hold(self) -> None:
-        if self.hub.is_crowded():
-            self.timers["hold"] = self.hub.loop.call_later(HOLD_S, self.hold)
+        if self.driver.log.is_behind():
+            self.timers["hold"] = self.driver.loop.call_later(HOLD_S, self.hold)
         else:
             self.start()
 
     def advertise(self, to: tuple[str, int], interval_s: float) -> None:
         """Tell those who look for a gateway that there is one, now and every `interval_s`."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        for packet in self.gateway.advertisements(int(interval_s)):
+        for packet in self.policyway.advertisements(int(interval_s)):
             self.transmit(packet, to)
-        self.timers["advertise"] = self.hub.loop.call_later(interval_s, self.advertise, to, interval_s)
+        self.timers["advertise"] = self.driver.loop.call_later(interval_s, self.advertise, to, interval_s)
 
     def transmit(self, packet: bytes, address: object) -> None:
         try:
@@ -168,7 +168,7 @@ class UdpEndpoint(Datagrams):
         return SnPeer(self, address, envelope)
 
     def send(self, packet: bytes, address: object, envelope: Envelope | None) -> None:
-        self.hub.broker.counters.bytes_sent += len(packet)
+        self.driver.broker.counters.bytes_sent += len(packet)
         self.transmit(packet if envelope is None else envelope.wrap(packet), address)
 
 

@@ -1,6 +1,8 @@
 """MQTT over WebSocket: frames by wsproto, everything else as on any byte stream."""
 
 import logging
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
@@ -16,9 +18,8 @@ from wsproto.events import (
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import ProtocolError as FramingError
 
-from holdfast.net.gate import Gate
-from holdfast.net.hub import Hub
-from holdfast.net.origins import Origins
+from holdfast.net.admission import ListenerPolicy
+from holdfast.net.driver import Driver
 from holdfast.net.peer import StreamPeer
 
 log = logging.getLogger("holdfast.net")
@@ -27,11 +28,46 @@ log = logging.getLogger("holdfast.net")
 SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 
 
+class Origins:
+    """The web pages that may connect. Browsers say where a page comes from; other programs need not.
+
+    `named` as in `https://ops.example`, or `*`. A loopback listener takes pages from loopback names only: a host name
+    of somebody else's may point there too.
+    """
+
+    def __init__(self, named: list[str], is_loopback: bool) -> None:
+        self.named = frozenset(named)
+        self.is_loopback = is_loopback
+
+    def allow(self, origin: bytes | None, host: str) -> bool:
+        if origin is None or "*" in self.named:
+            return True
+        text = origin.decode("ascii", errors="replace").lower()
+        if text in self.named:
+            return True
+        page = host_of(text)
+        return bool(page) and page == host_of(f"//{host.lower()}") and (not self.is_loopback or is_local(page))
+
+
+def host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_local(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class WebSocketPeer(StreamPeer):
     """A packet may span frames and a frame may hold many packets [MQTT-6.0.0-2]."""
 
-    def __init__(self, hub: Hub, gate: Gate, path: str, origins: Origins) -> None:
-        super().__init__(hub, gate)
+    def __init__(self, driver: Driver, policy: ListenerPolicy, path: str, origins: Origins) -> None:
+        super().__init__(driver, policy)
         self.path = path
         self.origins = origins
         self.framing = WSConnection(ConnectionType.SERVER)
@@ -70,7 +106,7 @@ class WebSocketPeer(StreamPeer):
             return
         origin = next((value for name, value in request.extra_headers if name.lower() == b"origin"), None)
         if not self.origins.allow(origin, request.host):
-            # A page of any other site could else use the browser of whoever visits it to get in here.
+            # A page of any other site could else use the browser of its visitors to get in here.
             log.warning("websocket from another site refused", extra={"address": self.address, "origin": origin})
             self.refuse(403, "pages of this origin may not connect, see websocket.origins")
             return

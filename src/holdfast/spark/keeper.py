@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.schema import COLUMNS
 from holdfast.spark import leaves
-from holdfast.spark.damage import check_whole
 from holdfast.spark.delta import Table, absolute
+from holdfast.spark.failure import check_whole
 from holdfast.spark.files import write_files
 from holdfast.spark.fold import CHANGES
 from holdfast.spark.gather import gather

@@ -92,12 +92,12 @@ def intervals_after(held: pa.Table, changes: pa.Table) -> tuple[pa.Table, pa.Tab
 
 
 def lasts(codes: Numbers) -> Numbers:
-    """Of sorted numbers, whether each is the last of its kind."""
+    """Returns for each of the sorted numbers whether it is the last one of its value."""
     found: Numbers = np.r_[codes[1:] != codes[:-1], True]
     return found
 
 
 def firsts(codes: Numbers) -> Numbers:
-    """Of sorted numbers, whether each is the first of its kind."""
+    """Returns for each of the sorted numbers whether it is the first one of its value."""
     found: Numbers = np.r_[True, codes[1:] != codes[:-1]]
     return found

@@ -14,22 +14,27 @@ import lmdb
 
 import holdfast
 from holdfast.errors import StoreError
-from holdfast.state.environment import TABLES, Environment
-from holdfast.state.formats import unseal
+from holdfast.state.environment import Environment
+from holdfast.state.tables import unseal
 
 TIMEOUT_S = 600
 WAITING_S = 0.5
 FOUND = 3
+VALUES, READONLY = "--values", "--readonly"
 
 
-def problems(folder: Path, values: bool = False, waiting: Callable[[], None] = lambda: None) -> list[str]:
-    """What is wrong with the state in a folder; with `values`, every value is held against its checksum too.
+def problems(
+    folder: Path, values: bool = False, waiting: Callable[[], None] = lambda: None, readonly: bool = False
+) -> list[str]:
+    """Returns what is wrong with the state in a folder; with `values`, values are compared with their checksums too.
 
-    `waiting` is called now and then until that is known.
+    `waiting` is called now and then until that is known. With `readonly` no byte of the folder changes, and nobody may
+    write it meanwhile.
     """
     if not (folder / "data.mdb").exists():
         return []
-    command = [sys.executable, "-m", "holdfast.state.check", str(folder), *(["--values"] if values else [])]
+    command = [sys.executable, "-m", "holdfast.state.check", str(folder)]
+    command += [flag for flag, wanted in ((VALUES, values), (READONLY, readonly)) if wanted]
     code, output, diagnostics = run(command, waiting)
     if code == FOUND:
         return output.splitlines()
@@ -63,16 +68,15 @@ def child_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{known}" if known else source}
 
 
-def walk(folder: Path, values: bool) -> list[str]:
-    """Visit every entry. May crash the process."""
+def walk(folder: Path, values: bool, readonly: bool) -> list[str]:
+    """Visits every entry and returns what is wrong. May crash the process."""
     found: list[str] = []
     try:
-        environment = Environment(folder)
+        environment = Environment(folder, readonly=readonly, locked=not readonly)
     except StoreError as error:
         return [str(error)]
     with environment.env.begin() as txn:
-        for name in TABLES:
-            db = environment.db[name]
+        for name, db in environment.db.items():
             count = damaged = 0
             previous = b""
             try:
@@ -104,7 +108,7 @@ def sound(key: bytes, stored: bytes) -> bool:
 
 
 def main() -> int:
-    found = walk(Path(sys.argv[1]), "--values" in sys.argv[2:])
+    found = walk(Path(sys.argv[1]), VALUES in sys.argv[2:], READONLY in sys.argv[2:])
     if not found:
         return 0
     print("\n".join(found))

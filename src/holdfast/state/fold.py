@@ -19,23 +19,22 @@ from holdfast.broker.records import (
     without_topic,
 )
 from holdfast.broker.session_records import (
+    decode_copied,
+    decode_copy,
     decode_done,
     decode_packet_id,
     decode_queued,
     decode_sent,
+    decode_snapshot,
     decode_subscribed,
     decode_unsubscribed,
-    record_session,
-)
-from holdfast.broker.snapshot_records import (
-    decode_copied,
-    decode_copy,
-    decode_snapshot,
     missed_topic,
+    record_session,
     record_snapshot,
 )
 from holdfast.state.environment import APPLIED_KEY, Environment
-from holdfast.state.formats import (
+from holdfast.state.sessions import QueuedValue, SnapshotTable, message_offset_of
+from holdfast.state.tables import (
     CHECKSUM_SIZE,
     KEY_MAX,
     LONG_PREFIX,
@@ -44,14 +43,12 @@ from holdfast.state.formats import (
     PAIR,
     REFERENCES,
     STATISTICS,
+    Table,
     filter_key,
     seal,
     topic_key,
     unseal,
 )
-from holdfast.state.queued import QueuedValue, message_offset_of
-from holdfast.state.snapshots import SnapshotTable
-from holdfast.state.tables import Table
 
 STATISTICS_KEY = b"retained"
 NOTHING = STATISTICS.pack(0, 0, 0)

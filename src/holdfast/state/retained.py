@@ -1,17 +1,21 @@
 """The retained set on disk: look up, walk by topic filter, load as a whole, purge what has expired.
 
-Reads see what has been applied. A broker that keeps no messages in memory puts `Overlay` in front, which holds what has
-been accepted and is not applied yet.
+Reads see what has been applied. A broker that keeps no messages in memory puts `RetainedView` in front, which holds
+what has been accepted and is not applied yet.
+
+Keys sort as the tree of topic levels does. A walk starts at the filter's literal beginning and, where a topic does not
+match, jumps to the next key that could, so `a/+/c` does not visit everything below `a`. No transaction stays open
+between two batches: a walk is a key, and costs nothing while its reader is slow.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
 import google_crc32c
-from lmdb import Transaction
+from lmdb import Cursor, Transaction
 
-from holdfast.broker.connection import NO_ONE
 from holdfast.broker.message import Message, topic_field
 from holdfast.broker.records import (
     Publishers,
@@ -20,11 +24,12 @@ from holdfast.broker.records import (
     publish_topic,
     record_offset,
 )
+from holdfast.broker.session import NO_ONE
 from holdfast.broker.topics import matches
 from holdfast.errors import StoreError
 from holdfast.state.environment import Environment
 from holdfast.state.fold import Statistics, read_statistics, write_statistics
-from holdfast.state.formats import (
+from holdfast.state.tables import (
     CHECKSUM_SIZE,
     KEY_MAX,
     LONG_PREFIX,
@@ -34,7 +39,77 @@ from holdfast.state.formats import (
     topic_key,
     unseal,
 )
-from holdfast.state.scan import AFTER_DOLLAR, Walk, next_candidate, seek
+
+AFTER_SEPARATOR = b"\x01"
+AFTER_DOLLAR = b"%"
+
+
+@dataclass
+class Walk:
+    """A position in the walk over the topics that match a filter. `key` is where to go on."""
+
+    topic_filter: bytes
+    hidden: bool = False  # with `#`: topics that begin with `$` too
+    levels: list[bytes] = field(init=False)
+    prefix: bytes = field(init=False)  # every key that can match starts with this
+    key: bytes = field(init=False)
+    anywhere: bool = field(init=False)  # the filter begins with a wildcard; an empty first level is not that
+    matches_rest: bool = field(init=False)  # the filter is a literal beginning and `#`: what has the prefix matches
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.levels = self.topic_filter.split(b"/")
+        literal: list[bytes] = []
+        for level in self.levels:
+            if level in (b"+", b"#"):
+                break
+            literal.append(level)
+        self.anywhere = not literal
+        self.matches_rest = self.levels[-1] == b"#" and len(literal) == len(self.levels) - 1
+        # Keys of long topics are cut, so a longer beginning than they have would miss them.
+        self.prefix = self.key = b"\0".join(literal)[:LONG_PREFIX]
+
+    def outside(self, key: bytes) -> bool:
+        """Whether no key from this one on can match."""
+        if self.anywhere:
+            return False
+        prefix = self.prefix
+        if not key.startswith(prefix):
+            return key > prefix
+        return len(prefix) < LONG_PREFIX and key > prefix + AFTER_SEPARATOR
+
+
+def next_candidate(filter_levels: list[bytes], key: bytes) -> bytes | None:
+    """Returns the smallest key that could match and is greater than `key`, whose topic does not; None for the next one.
+
+    `key` is no long one, so its levels are all there.
+    """
+    candidate = after_mismatch(filter_levels, key)
+    return candidate if candidate is not None and key < candidate and len(candidate) <= KEY_MAX else None
+
+
+def after_mismatch(filter_levels: list[bytes], key: bytes) -> bytes | None:
+    levels = key.split(b"\0")
+    if levels[0].startswith(b"$") and filter_levels[0] in (b"+", b"#"):
+        return AFTER_DOLLAR
+    for depth, wanted in enumerate(filter_levels):
+        if wanted == b"#":
+            return None
+        if depth >= len(levels):
+            # The topic is too short. What lies below it comes next, and begins with the levels that are still wanted.
+            return None
+        if wanted != b"+" and wanted != levels[depth]:
+            above = levels[:depth]
+            if levels[depth] < wanted:
+                return b"\0".join([*above, wanted])
+            # Everything below `above` with a later level is too late: go behind all of it.
+            return b"\0".join(above) + AFTER_SEPARATOR if above else None
+    # The topic is longer than the filter: go behind everything below the levels that matched.
+    return b"\0".join(levels[: len(filter_levels)]) + AFTER_SEPARATOR
+
+
+def seek(cursor: "Cursor[bytes]", key: bytes) -> bool:
+    return cursor.set_range(key) if key else cursor.first()
 
 
 class Retained:
@@ -55,7 +130,7 @@ class Retained:
         return None if stored is None else self.decode(key, stored)
 
     def decode(self, key: bytes, stored: bytes) -> Message | None:
-        """None when the value is damaged: the topic then reads as not retained."""
+        """Returns None when the value is damaged: the topic then reads as not retained."""
         try:
             value = unseal(key, stored)
             if is_long_key(key):
@@ -65,11 +140,11 @@ class Retained:
             self.damaged += 1
             return None
 
-    def all(self, stretch: int = 50_000) -> Iterator[list[Message]]:
-        """Every message, in key order, in lists. For loading at the start: nothing may be applied meanwhile."""
+    def all(self, size: int = 50_000) -> Iterator[list[Message]]:
+        """Yields every message, in key order, in lists. For loading at the start: nothing may be applied meanwhile."""
         key = b""
         while True:
-            rows = self.environment.read(partial(self.stretch, key=key, count=stretch))
+            rows = self.environment.read(partial(self.rows, key=key, count=size))
             if not rows:
                 return
             yield self.decode_all(rows)
@@ -94,7 +169,10 @@ class Retained:
         return messages
 
     def expiring(self) -> Iterator[Message]:
-        """Every message that will expire, without its payload. For the start: nothing may be applied meanwhile."""
+        """Yields every message that will expire, without its payload.
+
+        For the start: nothing may be applied meanwhile.
+        """
         rows = self.environment.read(self.expiry_rows)
         for expires_at_ms, offset, key in rows:
             if is_long_key(key):
@@ -117,18 +195,18 @@ class Retained:
                 rows.append((expires_at_ms, offset, stored[CHECKSUM_SIZE:]))
         return rows
 
-    def stretch(self, txn: "Transaction[bytes]", key: bytes, count: int) -> list[tuple[bytes, bytes]]:
+    def rows(self, txn: "Transaction[bytes]", key: bytes, count: int) -> list[tuple[bytes, bytes]]:
         with txn.cursor(self.db) as cursor:
             if not seek(cursor, key):
                 return []
             return list(islice(cursor.iternext(), count))
 
     def next(self, walk: Walk, count: int, visits: int) -> list[Message]:
-        """Up to `count` more messages of a walk, after looking at no more than `visits` keys. Check `walk.ended`."""
+        """Returns up to `count` more messages of a walk, after at most `visits` keys. Check `walk.ended`."""
         return self.environment.read(lambda txn: self.advance(txn, walk, count, visits))
 
     def advance(self, txn: "Transaction[bytes]", walk: Walk, count: int, visits: int) -> list[Message]:
-        if walk.takes_all and len(walk.prefix) < LONG_PREFIX:
+        if walk.matches_rest and len(walk.prefix) < LONG_PREFIX:
             return self.advance_through(txn, walk, min(count, visits))
         found: list[Message] = []
         levels = walk.levels
@@ -157,10 +235,10 @@ class Retained:
         return found
 
     def advance_through(self, txn: "Transaction[bytes]", walk: Walk, count: int) -> list[Message]:
-        """The same for a filter that takes everything from its prefix on."""
+        """Does the same for a filter that matches everything from its prefix on."""
         if walk.anywhere and not walk.hidden and walk.key[:1] == b"$":
             walk.key = AFTER_DOLLAR  # a wildcard in the first level does not take these [MQTT-4.7.2-1]
-        rows = self.stretch(txn, walk.key, count + 1)
+        rows = self.rows(txn, walk.key, count + 1)
         if len(rows) <= count:
             walk.ended = True
         else:
@@ -183,7 +261,7 @@ class Retained:
         return found
 
     def purge(self, now_ms: int, most: int = 10_000) -> int:
-        """Delete up to `most` messages that have expired; how many there were."""
+        """Deletes up to `most` messages that have expired, and returns how many there were."""
         return self.environment.write(lambda txn: self.purge_in(txn, now_ms, most))
 
     def purge_in(self, txn: "Transaction[bytes]", now_ms: int, most: int) -> int:

@@ -1,13 +1,19 @@
-"""The persistent sessions on disk, as a broker takes them up again after a restart."""
+"""The persistent sessions on disk: their queues, the snapshots that have not ended, and reading all of it at a start.
 
+Snapshots have one table. A snapshot is a row under its session and its name; rows with longer keys belong to it. What
+was sent is kept as the offsets of the messages, one row for each batch.
+"""
+
+import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from lmdb import Transaction
+from lmdb import Transaction, _Database
 
 from holdfast.broker.message import Message
-from holdfast.broker.records import Publishers, decode_publish
+from holdfast.broker.records import RETAIN, Publishers, decode_publish
 from holdfast.broker.session_records import (
+    WAITING,
     SessionRecord,
     SubscriptionRecord,
     WillRecord,
@@ -17,9 +23,127 @@ from holdfast.broker.session_records import (
 )
 from holdfast.errors import StoreError
 from holdfast.state.environment import Environment
-from holdfast.state.formats import NUMBER, PACKET_ID, PAIR, unseal
-from holdfast.state.queued import QueuedValue
-from holdfast.state.snapshots import StoredSnapshot
+from holdfast.state.tables import NUMBER, PACKET_ID, PAIR, QUEUED, SUBSCRIPTION_ID, Table, unseal
+
+COPY = 0x08
+COPIED = b"c"
+MISSED = b"m"
+VERSION = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class QueuedValue:
+    """A message that waits in a session, as it is stored: where the message is, and how far its delivery has come.
+
+    `copy` is a snapshot's copy of a retained message, which lives no longer than the snapshot.
+    """
+
+    seq: int
+    message_offset: int
+    qos: int
+    retain: bool
+    subscription_ids: tuple[int, ...] = ()
+    packet_id: int = 0  # 0 while it waits to be sent
+    stage: int = WAITING
+    copy: bool = False
+
+    def at(self, packet_id: int, stage: int) -> "QueuedValue":
+        return replace(self, packet_id=packet_id, stage=stage)
+
+    def encode(self) -> bytes:
+        flags = self.qos | (RETAIN if self.retain else 0) | (COPY if self.copy else 0)
+        fixed = QUEUED.pack(self.message_offset, flags, self.packet_id, self.stage, len(self.subscription_ids))
+        return fixed + b"".join(map(SUBSCRIPTION_ID.pack, self.subscription_ids))
+
+    @classmethod
+    def decode(cls, seq: int, value: bytes) -> "QueuedValue":
+        offset, flags, packet_id, stage, count = QUEUED.unpack_from(value)
+        ids = tuple(SUBSCRIPTION_ID.unpack_from(value, QUEUED.size + 4 * i)[0] for i in range(count))
+        return cls(seq, offset, flags & 3, flags & RETAIN != 0, ids, packet_id, stage, flags & COPY != 0)
+
+
+def message_offset_of(value: bytes) -> int:
+    """Returns the one field of a queued value that matters to the fold."""
+    offset: int = QUEUED.unpack_from(value)[0]
+    return offset
+
+
+@dataclass
+class StoredSnapshot:
+    snapshot_id: int
+    version: int
+    topic_filter: bytes
+    copied: set[int] = field(default_factory=set)
+    missed: list[bytes] = field(default_factory=list)
+
+    def add(self, kind: bytes, value: bytes) -> None:
+        """Adds a row that belongs to the snapshot."""
+        if kind == COPIED:
+            self.copied.update(struct.unpack(f"<{len(value) // 8}Q", value))
+        elif kind == MISSED:
+            self.missed.append(value)
+
+    @classmethod
+    def decode(cls, snapshot_id: int, value: bytes) -> "StoredSnapshot":
+        return cls(snapshot_id, VERSION.unpack_from(value)[0], value[VERSION.size :])
+
+
+class SnapshotTable:
+    """The table as one batch sees it. A snapshot that begins and ends within a batch never reaches a page."""
+
+    def __init__(self, txn: "Transaction[bytes]", db: _Database) -> None:
+        self.table = Table(txn, db)
+        self.copied: dict[bytes, list[int]] = {}
+        self.last: dict[bytes, int] = {}  # offsets of the records that said so, which make keys that differ
+        self.begun: dict[bytes, list[bytes]] = {}  # in this batch, with the keys of their other rows
+
+    def begin(self, session_id: int, snapshot_id: int, version: int, topic_filter: bytes) -> None:
+        key = PAIR.pack(session_id, snapshot_id)
+        self.table.put_new(key, VERSION.pack(version) + topic_filter)
+        self.begun[key] = []
+
+    def on_copied(self, session_id: int, snapshot_id: int, offsets: list[int], at: int) -> None:
+        key = PAIR.pack(session_id, snapshot_id)
+        known = self.copied.get(key)
+        if known is None:
+            if self.table.get(key) is None:
+                return
+            self.copied[key] = known = []
+        known += offsets
+        self.last[key] = at
+
+    def on_missed(self, session_id: int, snapshot_id: int, topic: bytes, at: int) -> None:
+        key = PAIR.pack(session_id, snapshot_id)
+        row = key + MISSED + NUMBER.pack(at)
+        if key in self.begun:
+            self.begun[key].append(row)
+        elif self.table.get(key) is None:
+            return
+        self.table.put_new(row, topic)
+
+    def end(self, session_id: int, snapshot_id: int) -> None:
+        key = PAIR.pack(session_id, snapshot_id)
+        self.copied.pop(key, None)
+        rows = self.begun.pop(key, None)
+        if rows is None:
+            self.table.delete_prefix(key)
+            return
+        for row in (key, *rows):
+            self.table.delete(row)
+
+    def end_all(self, session_id: int) -> None:
+        prefix = NUMBER.pack(session_id)
+        for key in [key for key in self.copied if key.startswith(prefix)]:
+            del self.copied[key]
+        self.begun = {key: rows for key, rows in self.begun.items() if not key.startswith(prefix)}
+        self.table.delete_prefix(prefix)
+
+    def flush(self) -> None:
+        for key, offsets in self.copied.items():
+            self.table.put_new(key + COPIED + NUMBER.pack(self.last[key]), struct.pack(f"<{len(offsets)}Q", *offsets))
+        self.copied.clear()
+        self.begun.clear()
+        self.table.flush()
 
 
 @dataclass
@@ -69,7 +193,7 @@ class Sessions:
                 if len(key) == PAIR.size:
                     owner.snapshots[snapshot_id] = StoredSnapshot.decode(snapshot_id, value)
                 elif snapshot := owner.snapshots.get(snapshot_id):
-                    snapshot.take(key[PAIR.size : PAIR.size + 1], value)
+                    snapshot.add(key[PAIR.size : PAIR.size + 1], value)
         return list(sessions.values())
 
     def rows(self, txn: "Transaction[bytes]", table: str) -> Iterator[tuple[bytes, bytes]]:
@@ -85,7 +209,7 @@ class Sessions:
                 yield key, value
 
     def messages(self) -> dict[int, Message]:
-        """Every message that some session waits for, by its offset."""
+        """Returns every message that some session waits for, by its offset."""
         return self.environment.read(
             lambda txn: {
                 NUMBER.unpack(key)[0]: decode_publish(value, self.publishers)
@@ -99,7 +223,7 @@ class Sessions:
         return None if stored is None else decode_publish(unseal(key, stored), self.publishers)
 
     def sweep(self) -> int:
-        """Delete messages that nobody waits for: their queueing was cut off by a crash. How many there were."""
+        """Deletes messages that no session waits for, because a crash cut off their queueing; returns how many."""
         return self.environment.write(self.sweep_in)
 
     def sweep_in(self, txn: "Transaction[bytes]") -> int:

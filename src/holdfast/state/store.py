@@ -8,9 +8,9 @@ from lmdb import Transaction
 from holdfast.errors import StoreError
 from holdfast.state.environment import APPLIED_KEY, FIRST_MAP_SIZE, Environment
 from holdfast.state.fold import Fold, count_again
-from holdfast.state.formats import is_long_key, key_topic, unseal
 from holdfast.state.retained import Retained
 from holdfast.state.sessions import Sessions
+from holdfast.state.tables import is_long_key, key_topic, unseal
 
 
 class StateStore:
@@ -26,14 +26,14 @@ class StateStore:
         return self.environment.applied
 
     def apply(self, records: list[bytes], upto: int = 0) -> int:
-        """Fold the records into the state, all of them or none; returns the applied offset, then at least `upto`.
+        """Folds the records into the state, all of them or none; returns the applied offset, then at least `upto`.
 
         Records at or below the offset that is applied already are left out, so the same ones may come twice.
         """
         return self.environment.write(lambda txn: self.fold(txn, records, upto))
 
     def fill(self, records: list[bytes]) -> None:
-        """Fold records in without touching the applied offset: for building a state anew from something older."""
+        """Folds records in without touching the applied offset: for rebuilding a state from something older."""
         self.environment.write(lambda txn: self.fold_only(txn, records))
 
     def fold_only(self, txn: "Transaction[bytes]", records: list[bytes]) -> None:
@@ -49,7 +49,9 @@ class StateStore:
         return applied
 
     def drop_damaged(self) -> tuple[list[bytes], list[str]]:
-        """Delete every value that fails its checksum: the topics of retained messages, and names of other entries."""
+        """Deletes every value that fails its checksum; returns the topics of retained messages and names of other
+        entries.
+        """
         return self.environment.write(self.drop_damaged_in)
 
     def drop_damaged_in(self, txn: "Transaction[bytes]") -> tuple[list[bytes], list[str]]:
@@ -79,7 +81,7 @@ class StateStore:
 
 
 def apply_all(store: StateStore, records: Iterable[bytes], size: int = 20_000) -> None:
-    """Apply any number of records in batches."""
+    """Applies any number of records in batches."""
     batch: list[bytes] = []
     for record in records:
         batch.append(record)

@@ -1,13 +1,76 @@
-"""LMDB tables with the changes of one batch in front of them.
+"""Keys, values and tables of LMDB: how an entry is stored, and a table with the changes of one batch in front of it.
+
+Every value carries a checksum of its key and itself in front, since LMDB has none: a flipped bit costs one entry, which
+is noticed, and not the answer.
+
+A retained message is stored under its topic with `/` as a zero byte, which no topic contains: then keys sort as the
+tree of levels does, and everything below a level is one range of keys. LMDB limits keys to 511 bytes; a longer topic is
+cut, and completed by a hash after a byte that never occurs in UTF-8.
 
 A batch of records is folded in memory and written at its end, in key order. A message that was queued and acknowledged
 within one batch therefore never reaches a page, which is the usual life of a message for a connected client.
 """
 
+import struct
+from hashlib import sha256
+
+import google_crc32c
 from lmdb import Transaction, _Database
 
 from holdfast.errors import StoreError
-from holdfast.state.formats import CHECKSUM_SIZE, seal, unseal
+
+FORMAT = 1
+
+KEY_MAX = 511
+LONG_MARK = b"\xff"
+LONG_PREFIX = KEY_MAX - 33
+
+NUMBER = struct.Struct(">Q")  # big-endian in keys, so that they sort as numbers
+PAIR = struct.Struct(">QQ")
+PACKET_ID = struct.Struct(">QH")
+REFERENCES = struct.Struct("<I")
+STATISTICS = struct.Struct("<QQQ")
+# message offset, flags, packet id, stage, number of subscription ids; then those, four bytes each
+QUEUED = struct.Struct("<QBHBB")
+SUBSCRIPTION_ID = struct.Struct("<I")
+
+CHECKSUM_SIZE = 4
+
+
+def seal(key: bytes, value: bytes) -> bytes:
+    """Returns a value as it is stored."""
+    checksum: int = google_crc32c.value(key + value)
+    return checksum.to_bytes(4, "little") + value
+
+
+def unseal(key: bytes, stored: bytes) -> bytes:
+    """Returns the value that was stored. Raises StoreError when it is damaged."""
+    value = stored[CHECKSUM_SIZE:]
+    if google_crc32c.value(key + value).to_bytes(4, "little") != stored[:CHECKSUM_SIZE]:
+        raise StoreError(f"stored value of {len(stored)} bytes under key {key[:40]!r} fails its checksum")
+    return value
+
+
+def topic_key(topic: bytes) -> bytes:
+    key = topic.replace(b"/", b"\0")
+    if len(key) > LONG_PREFIX:
+        return key[:LONG_PREFIX] + LONG_MARK + sha256(topic).digest()
+    return key
+
+
+def key_topic(key: bytes) -> bytes:
+    """Returns the topic of a key that is not a long one."""
+    return key.replace(b"\0", b"/")
+
+
+def is_long_key(key: bytes) -> bool:
+    return len(key) == KEY_MAX and key[LONG_PREFIX : LONG_PREFIX + 1] == LONG_MARK
+
+
+def filter_key(session_id: int, topic_filter: bytes) -> bytes:
+    """Returns the key of a subscription; the filter itself is in the value when it does not fit."""
+    name = topic_filter if len(topic_filter) <= 480 else sha256(topic_filter).digest()
+    return NUMBER.pack(session_id) + name
 
 
 class Table:
@@ -28,13 +91,13 @@ class Table:
         try:
             return unseal(key, stored)
         except StoreError:
-            return None  # found and reported by whoever checks the table; here it must not stop the fold
+            return None  # a check of the table finds and reports it; here it must not stop the fold
 
     def put(self, key: bytes, value: bytes) -> None:
         self.changes[key] = value
 
     def put_new(self, key: bytes, value: bytes) -> None:
-        """Put under a key that cannot have been used before."""
+        """Puts a value under a key that cannot have been used before."""
         self.changes[key] = value
         self.new.add(key)
 
@@ -46,7 +109,7 @@ class Table:
             self.changes[key] = None
 
     def delete_prefix(self, prefix: bytes) -> list[bytes]:
-        """Delete every key that starts so; returns the values that were there."""
+        """Deletes every key that starts with `prefix`, and returns the values that were there."""
         self.flush()
         values: list[bytes] = []
         with self.txn.cursor(self.db) as cursor:

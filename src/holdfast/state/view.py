@@ -7,24 +7,25 @@ from dataclasses import dataclass, field
 
 from holdfast.broker.message import Message
 from holdfast.broker.topics import matches
-from holdfast.state.retained import Retained
-from holdfast.state.scan import Walk
+from holdfast.state.retained import Retained, Walk
 
 
 @dataclass
-class Snapshot:
-    """A walk over the retained set as of one version. Each topic comes at most once; what changed since is left out,
-    because whoever walks is sent changes as they happen.
+class VersionedWalk:
+    """A walk over the retained set as of one version.
+
+    Each topic comes at most once. What changed since is left out, because the subscriber is sent changes as they
+    happen.
     """
 
-    walk: Walk
+    disk: Walk
     version: int
     waiting: list[Message] = field(default_factory=list)  # from memory, before the walk over the disk
     sent: set[bytes] = field(default_factory=set)
 
     @property
     def ended(self) -> bool:
-        return self.walk.ended and not self.waiting
+        return self.disk.ended and not self.waiting
 
 
 class RetainedView:
@@ -59,29 +60,29 @@ class RetainedView:
             return self.pending[topic][1]
         return self.disk.get(topic)
 
-    def snapshot(self, topic_filter: bytes, version: int, hidden: bool = False) -> Snapshot:
-        """`hidden`, with the filter `#`: topics that begin with `$` too."""
-        walk = Walk(topic_filter, hidden)
-        snapshot = Snapshot(walk, version)
+    def walk(self, topic_filter: bytes, version: int, hidden: bool = False) -> VersionedWalk:
+        """Begins a walk; `hidden`, with the filter `#`: topics that begin with `$` too."""
+        disk = Walk(topic_filter, hidden)
+        walk = VersionedWalk(disk, version)
         for topic, (offset, message) in self.pending.items():
-            if offset <= version and (hidden or matches(walk.levels, topic.split(b"/"))):
-                snapshot.sent.add(topic)
+            if offset <= version and (hidden or matches(disk.levels, topic.split(b"/"))):
+                walk.sent.add(topic)
                 if message is not None:
-                    snapshot.waiting.append(message)
-        return snapshot
+                    walk.waiting.append(message)
+        return walk
 
-    def next(self, snapshot: Snapshot, count: int, visits: int = 10_000) -> list[Message]:
-        """Up to `count` more messages; maybe none although there are more: ask `snapshot.ended`."""
-        if snapshot.waiting:
-            found = snapshot.waiting[:count]
-            del snapshot.waiting[:count]
+    def next(self, walk: VersionedWalk, count: int, visits: int = 10_000) -> list[Message]:
+        """Returns up to `count` more messages; maybe none although there are more: ask `walk.ended`."""
+        if walk.waiting:
+            found = walk.waiting[:count]
+            del walk.waiting[:count]
             return found
-        if snapshot.walk.ended:
+        if walk.disk.ended:
             return []
         return [
             message
-            for message in self.disk.next(snapshot.walk, count, visits)
-            if message.offset <= snapshot.version
-            and message.topic not in snapshot.sent
+            for message in self.disk.next(walk.disk, count, visits)
+            if message.offset <= walk.version
+            and message.topic not in walk.sent
             and message.topic not in self.pending  # the disk is behind on these
         ]

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.broker.core import Broker
-from holdfast.broker.log import Log
+from holdfast.broker.effects import Effects
+from holdfast.journal.log import JournalLog
 from holdfast.journal.writer import Event
 from holdfast.storage.folder import DataFolder
-from holdfast.storage.process import FollowerProcess, history_process, state_process
-from holdfast.storage.progress import Progress, StartProgress
+from holdfast.storage.followers import FollowerProcess, history_process, state_process
+from holdfast.storage.progress import StartProgress
 from holdfast.storage.recovery import Recovered, recover
 from holdfast.storage.restore import restore_retained, restore_sessions, use_disk
 
@@ -24,12 +25,12 @@ WORRYING = ("stalled", "abandoned", "dropped", "lost")
 class DiskStorage:
     """What the followers last said is in `reached` (offsets) and `problems` (text, by follower)."""
 
-    def __init__(self, root: Path, broker: Broker, keeps: Log, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, root: Path, loop: asyncio.AbstractEventLoop) -> None:
         self.folder = DataFolder(root)
-        self.broker = broker
-        self.log = keeps
         self.loop = loop
         self.recovered: Recovered | None = None
+        self.log: JournalLog | None = None
+        self.progress = StartProgress()
         self.followers: list[FollowerProcess] = []
         self.reached: dict[str, int] = {}
         self.problems: dict[str, str] = {}
@@ -37,53 +38,61 @@ class DiskStorage:
         self.trims = False  # memory of what was read from disk is given back
         self.ticks = 0
 
-    def open(self, history: bool, now_ms: int, in_memory: bool) -> Recovered:
-        """Recover the folder and fill the broker from it. Blocks: call before serving."""
-        progress = StartProgress()
-        try:
-            return self.open_shown(history, now_ms, in_memory, progress)
-        finally:
-            progress.close()
+    def open(self, durability: str, history_filters: list[str] | None) -> JournalLog:
+        """Recover the folder; returns the log that goes on from there. Blocks: call before serving.
 
-    def open_shown(self, history: bool, now_ms: int, in_memory: bool, progress: Progress) -> Recovered:
-        recovered = recover(
-            self.folder,
-            history=history,
-            schedule=self.loop.call_soon_threadsafe,
-            on_event=self.on_event,
-            progress=progress,
-        )
+        `history_filters` are the topics whose publishes go to the history, None where no history is kept.
+        """
+        history = history_filters is not None
+        try:
+            recovered = recover(
+                self.folder,
+                history=history,
+                schedule=self.loop.call_soon_threadsafe,
+                on_event=self.on_event,
+                progress=self.progress,
+            )
+        except BaseException:
+            self.progress.close()
+            raise
         self.recovered = recovered
         for loss in recovered.losses:
             log.warning("recovery", extra={"found": loss})
-        broker = self.broker
-        broker.now_ms = now_ms
-        broker.offset = recovered.journal.next_offset - 1
+        self.log = JournalLog(
+            recovered.journal,
+            waits=durability != "none",
+            waits_to_deliver=durability == "deliver",
+            history_filters=[topic_filter.encode() for topic_filter in history_filters or []],
+        )
+        return self.log
+
+    def load(self, broker: Broker, now_ms: int, in_memory: bool) -> Effects:
+        """Fill a broker that uses the log of this folder with the retained set and the sessions of before; returns what
+        follows from that.
+        """
+        recovered = self.recovered
+        assert recovered is not None
         gc.disable()  # what is loaded stays: looking for garbage in it again and again only takes time
         try:
             if in_memory:
-                count = restore_retained(broker, recovered.store, now_ms, progress)
+                restore_retained(broker, recovered.store, now_ms, self.progress)
             else:
-                count = self.use_disk(recovered, progress)
-            sessions = restore_sessions(broker, recovered.store, now_ms, progress)
+                index = use_disk(broker, recovered.store, now_ms, self.progress)
+                self.on_applied = index.view.on_applied
+                self.trims = True
+            effects = restore_sessions(broker, recovered.store, now_ms, self.progress)
         finally:
             gc.enable()
+            self.progress.close()
         damaged = recovered.store.retained.damaged + recovered.store.sessions.damaged
         if damaged:
             found = f"{damaged} values of the state fail their checksum and are left out; see holdfast doctor"
             log.warning("recovery", extra={"found": found})
         recovered.store.environment.trim()
-        broker.retained.tombstones.known_since = broker.offset
-        details = {"retained": count, "sessions": sessions, "replayed": recovered.replayed, "offset": broker.offset}
-        log.info("recovered", extra=details)
-        return recovered
-
-    def use_disk(self, recovered: Recovered, progress: Progress) -> int:
-        """Leave the retained messages on disk, for the core to read them there."""
-        index = use_disk(self.broker, recovered.store, self.broker.now_ms, progress)
-        self.on_applied = index.view.on_applied
-        self.trims = True
-        return self.broker.retained.count
+        broker.retained.tombstones.known_since = broker.log.position
+        details = {"retained": broker.retained.count, "sessions": len(broker.sessions), "replayed": recovered.replayed}
+        log.info("recovered", extra={**details, "offset": broker.log.position})
+        return effects
 
     def start(self, history: bool, flush_interval_s: float, retention_s: int, retention_bytes: int) -> None:
         assert self.recovered is not None
@@ -97,23 +106,25 @@ class DiskStorage:
 
     def tick(self) -> None:
         assert self.recovered is not None
-        self.recovered.journal.reserve(self.broker.offset + 1)
+        assert self.log is not None
+        self.recovered.journal.reserve(self.log.position + 1)
         self.ticks += 1
         if self.trims and self.ticks % TRIM_TICKS == 0:
             self.loop.run_in_executor(None, self.recovered.store.environment.trim)
 
     async def stop(self, within_s: float | None) -> None:
         recovered = self.recovered
-        if recovered is None:
+        if recovered is None or self.log is None:
             return
-        await self.loop.run_in_executor(None, recovered.journal.close, self.broker.offset + 1)
+        await self.loop.run_in_executor(None, recovered.journal.close, self.log.position + 1)
         await asyncio.gather(*(follower.stop(within_s) for follower in self.followers))
         recovered.store.close()
         recovered.lock.release()
 
     def on_event(self, event: Event) -> None:
         assert self.recovered is not None
-        self.log.healthy = self.recovered.journal.healthy
+        if self.log is not None:
+            self.log.healthy = self.recovered.journal.healthy
         level = logging.ERROR if event.kind in WORRYING else logging.INFO
         log.log(level, "journal %s", event.kind, extra={"detail": event.message})
 

@@ -6,12 +6,12 @@ once.
 
 from holdfast.broker.message import Message
 from holdfast.broker.ports import TopicCursor, TopicIndex
-from holdfast.state.formats import topic_key
 from holdfast.state.retained import Retained
-from holdfast.state.view import RetainedView, Snapshot
+from holdfast.state.tables import topic_key
+from holdfast.state.view import RetainedView, VersionedWalk
 
 # Messages a cursor reads from disk at once. Memory for a snapshot is bounded by this, whatever its size.
-STRETCH = 256
+BATCH = 256
 
 
 class DiskIndex(TopicIndex):
@@ -37,10 +37,10 @@ class DiskIndex(TopicIndex):
         return old
 
     def cursor(self, topic_filter: bytes, version: int) -> TopicCursor:
-        return DiskCursor(self, self.view.snapshot(topic_filter, version))
+        return DiskCursor(self, self.view.walk(topic_filter, version))
 
     def everything(self) -> TopicCursor:
-        return DiskCursor(self, self.view.snapshot(b"#", 1 << 62, hidden=True))
+        return DiskCursor(self, self.view.walk(b"#", 1 << 62, hidden=True))
 
     def release(self, cursor: TopicCursor) -> None:
         """Nothing is held for a cursor here."""
@@ -49,31 +49,31 @@ class DiskIndex(TopicIndex):
 class DiskCursor(TopicCursor):
     """Messages come first from memory, in the order they were set, then from disk in the order of their keys."""
 
-    def __init__(self, index: DiskIndex, snapshot: Snapshot) -> None:
+    def __init__(self, index: DiskIndex, walk: VersionedWalk) -> None:
         super().__init__()
         self.index = index
-        self.snapshot = snapshot
-        self.stretch: list[Message] = []
+        self.walk = walk
+        self.batch: list[Message] = []
         self.changes = index.changes
-        self.from_memory = bool(snapshot.waiting)
+        self.from_memory = bool(walk.waiting)
         self.last_key = b""
 
     def next(self, visits: int) -> Message | None:
         while True:
-            while self.stretch:
-                message = self.stretch.pop()
+            while self.batch:
+                message = self.batch.pop()
                 self.last_key = b"" if self.from_memory else topic_key(message.topic)
                 if self.is_current(message):
                     return message
-            if self.snapshot.ended:
+            if self.walk.ended:
                 self.ended = True
                 return None
-            self.from_memory = bool(self.snapshot.waiting)
+            self.from_memory = bool(self.walk.waiting)
             # What waited in memory was gathered at the beginning: it may have changed since.
             self.changes = -1 if self.from_memory else self.index.changes
-            self.stretch = self.index.view.next(self.snapshot, min(STRETCH, max(1, visits)), visits)
-            self.stretch.reverse()
-            if not self.stretch and not self.snapshot.ended:
+            self.batch = self.index.view.next(self.walk, min(BATCH, max(1, visits)), visits)
+            self.batch.reverse()
+            if not self.batch and not self.walk.ended:
                 return None
 
     def is_current(self, message: Message) -> bool:
@@ -85,8 +85,8 @@ class DiskCursor(TopicCursor):
 
     def passed(self, topic_levels: list[bytes]) -> bool:
         topic = b"/".join(topic_levels)
-        if topic in self.snapshot.sent:
-            waiting = self.snapshot.waiting + (self.stretch if self.from_memory else [])
+        if topic in self.walk.sent:
+            waiting = self.walk.waiting + (self.batch if self.from_memory else [])
             return all(message.topic != topic for message in waiting)
         if self.ended:
             return True

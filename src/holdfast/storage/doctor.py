@@ -4,22 +4,31 @@ Nothing is thrown away: what is taken out of use goes to the quarantine. A repai
 nothing wrong with, and says what could not be saved.
 """
 
-from collections.abc import Callable
+import fcntl
+import os
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast.errors import StoreError
 from holdfast.journal.disk import Disk
+from holdfast.journal.lock import NAME as LOCK
 from holdfast.journal.lock import FolderLock
 from holdfast.journal.reader import Reader
 from holdfast.journal.record import RESERVED, frame_all, own_record
 from holdfast.journal.recovery import find_end
 from holdfast.journal.segment import Segment, SegmentName, checksum, segment_names
 from holdfast.state import check
+from holdfast.state.environment import Environment
 from holdfast.state.store import StateStore
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.recovery import rebuild
 
 Progress = Callable[[str, int], None]
+
+FILE_LOCK = struct.Struct("hhqqi")  # struct flock of Linux: type, whence, start, length, process
 
 
 @dataclass(frozen=True)
@@ -43,15 +52,15 @@ class Report:
 
 
 def quiet(what: str, count: int) -> None:
-    """No progress shown."""
+    """Shows no progress."""
 
 
 def examine(folder: DataFolder, progress: Progress = quiet) -> Report:
-    """Read everything and change nothing. Raises StoreError while a broker uses the folder."""
+    """Reads everything and changes no byte. Raises StoreError while a broker uses the folder."""
     if not folder.root.is_dir():
         raise StoreError(f"there is no data folder at {folder.root}")
-    lock = FolderLock(folder.root)
-    try:
+    with brokers_held_off(folder.root):
+        check_no_writer(folder.state)
         records, last, findings = examine_journal(folder, progress)
         retained, sessions, applied = examine_state(folder, findings)
         rows_upto = examine_history(folder, findings)
@@ -60,9 +69,45 @@ def examine(folder: DataFolder, progress: Progress = quiet) -> Report:
             findings.append(Finding("state", f"it ends at offset {applied}, the journal begins at {first}"))
         if first and rows_upto and rows_upto + 1 < first:
             findings.append(Finding("history", f"it ends at offset {rows_upto}, the journal begins at {first}"))
-    finally:
-        lock.release()
     return Report(records, max(last, applied, rows_upto), retained, sessions, rows_upto, findings)
+
+
+@contextmanager
+def brokers_held_off(root: Path) -> Iterator[None]:
+    """Keeps brokers from starting while the folder is read, without writing to their lock."""
+    try:
+        fd = os.open(root / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:  # a copy, or a folder that no broker has used
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+            who = f"process {holder}" if holder else "another process"
+            raise StoreError(f"data folder {root} is in use by {who}: examine it when that has ended") from None
+        yield
+    finally:
+        os.close(fd)
+
+
+def check_no_writer(state: Path) -> None:
+    """Raises StoreError while a process has the state open: a follower outlives a broker that was killed by a moment.
+
+    LMDB shows that by a lock on its lock file, and asking about a lock takes none.
+    """
+    try:
+        fd = os.open(state / "lock.mdb", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        asked = FILE_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, *_, process = FILE_LOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    finally:
+        os.close(fd)
+    if kind != fcntl.F_UNLCK:
+        raise StoreError(f"process {process} still writes the state in {state}: examine it when that has ended")
 
 
 def examine_journal(folder: DataFolder, progress: Progress) -> tuple[int, int, list[Finding]]:
@@ -81,28 +126,28 @@ def examine_journal(folder: DataFolder, progress: Progress) -> tuple[int, int, l
 
 
 def examine_state(folder: DataFolder, findings: list[Finding]) -> tuple[int, int, int]:
-    """(retained messages, sessions, applied offset)"""
-    found = check.problems(folder.state, values=True)
+    """Returns the numbers of retained messages and sessions, and the applied offset."""
+    found = check.problems(folder.state, values=True, readonly=True)
     findings += [Finding("state", problem) for problem in found]
-    if any("fail their checksum" not in problem for problem in found) or not folder.state.is_dir():
+    if any("fail their checksum" not in problem for problem in found) or not (folder.state / "data.mdb").exists():
         return 0, 0, 0
-    store = StateStore(folder.state)
+    environment = Environment(folder.state, readonly=True, locked=False)
     try:
-        return store.retained.statistics().count, len(store.sessions.all()), store.applied
+        return environment.entries("retained"), environment.entries("sessions"), environment.applied
     finally:
-        store.close()
+        environment.close()
 
 
 def examine_history(folder: DataFolder, findings: list[Finding]) -> int:
     if not folder.has_history():
         return 0
     try:
-        from holdfast.history import mend
+        from holdfast.history import repair as history_repair
         from holdfast.history.table import last_offset, load
     except ImportError as error:
         findings.append(Finding("history", f"it cannot be examined without its libraries ({error})"))
         return 0
-    found = mend.problems(folder.history)
+    found = history_repair.problems(folder.history)
     findings += [Finding("history", problem) for problem in found]
     try:
         return last_offset(load(folder.history))
@@ -111,7 +156,7 @@ def examine_history(folder: DataFolder, findings: list[Finding]) -> int:
 
 
 def repair(folder: DataFolder, progress: Progress = quiet) -> list[str]:
-    """Repair what `examine` finds. What was done, a line each."""
+    """Repairs what `examine` finds, and returns what was done, as lines."""
     lock = FolderLock(folder.root)
     try:
         done = repair_journal(folder, progress)
@@ -123,8 +168,8 @@ def repair(folder: DataFolder, progress: Progress = quiet) -> list[str]:
 
 
 def repair_journal(folder: DataFolder, progress: Progress) -> list[str]:
-    """Cut off what was never written to its end. Then write the sound records of damaged segments into new ones; the
-    damaged ones go to the quarantine.
+    """Cuts off what was never written to its end, writes the sound records of damaged segments into new ones, and
+    returns what was done, as lines. The damaged segments go to the quarantine.
     """
     disk = Disk()
     done: list[str] = []
@@ -159,7 +204,7 @@ def rewrite(folder: DataFolder, disk: Disk, name: SegmentName) -> str:
     fresh.write(frame_all([given_out, *records], checksum))
     fresh.sync()
     fresh.seal()
-    target = folder.set_aside(folder.journal / str(name))
+    target = folder.move_to_quarantine(folder.journal / str(name))
     disk.sync_folder(folder.journal)
     return f"journal segment {name} was set aside as {target.name}; {len(records)} sound records are in {fresh.name}"
 
@@ -168,30 +213,33 @@ def repair_history(folder: DataFolder) -> list[str]:
     if not folder.has_history():
         return []
     try:
-        from holdfast.history import mend
+        from holdfast.history import repair as history_repair
         from holdfast.history.table import load
     except ImportError:
         return []
     done: list[str] = []
     try:
-        mended = mend.mend(folder.history, folder.quarantine, folder.journal_keeps_from())
-        done += [mended] if mended else []
+        repaired = history_repair.take_back_torn_commits(folder.history, folder.quarantine, folder.journal_keeps_from())
+        done += [repaired] if repaired else []
         load(folder.history)
     except StoreError as error:
-        target = folder.set_aside(folder.history)
+        target = folder.move_to_quarantine(folder.history)
         return [*done, f"{error}; it was set aside as {target.name} and begins anew with what the journal holds"]
-    lost = mend.forget_missing(folder.history)
+    lost = history_repair.forget_missing(folder.history)
     return [*done, *(f"history forgot a file that is gone: {text}" for text in lost)]
 
 
 def repair_state(folder: DataFolder, progress: Progress) -> list[str]:
-    """A state that cannot be read is built anew; single damaged values are taken out and fetched from history."""
+    """Rebuilds a state that cannot be read, or takes out single damaged values and fetches them from history.
+
+    Returns what was done, as lines.
+    """
     found = check.problems(folder.state, values=True)
     if not found:
         return []
     if all("fail their checksum" in problem for problem in found):
         return drop_damaged_values(folder)
-    target = folder.set_aside(folder.state)
+    target = folder.move_to_quarantine(folder.state)
     store = StateStore(folder.state)
     try:
         return [*found, f"state was set aside as {target.name}", *rebuild(folder, store, progress)]
@@ -216,7 +264,7 @@ def drop_damaged_values(folder: DataFolder) -> list[str]:
 
 
 def fetch_retained(folder: DataFolder, topic: bytes, upto: int) -> bytes | None:
-    """The record that the history says is in force for a topic."""
+    """Returns the record that the history says is in force for a topic."""
     if not folder.has_history():
         return None
     try:

@@ -4,7 +4,7 @@ lock           held while a broker runs
 journal/       segments, and the page that says how far they are durable
 state/         LMDB
 history/       the Delta table; history.lock beside it
-quarantine/    bytes that could not be read, kept for whoever wants to look
+quarantine/    bytes that could not be read, kept for an operator who wants to look
 """
 
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ class DataFolder:
     def quarantine(self) -> Path:
         return self.root / "quarantine"
 
-    def set_aside(self, path: Path) -> Path:
-        """Move a file or folder into the quarantine, under a name that is free."""
+    def move_to_quarantine(self, path: Path) -> Path:
+        """Moves a file or folder into the quarantine, and returns its place there, under a name that was free."""
         self.quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
         number = 1
         while (target := self.quarantine / f"{path.name}.{number}").exists():
@@ -46,12 +46,14 @@ class DataFolder:
         return target
 
     def first_in_journal(self) -> int:
-        """The offset from which on the journal reaches; 0 when there is no journal."""
+        """Returns the offset from which on the journal reaches; 0 when there is no journal."""
         names = segment_names(Disk(), self.journal)
         return names[0].first if names else 0
 
     def journal_keeps_from(self) -> int:
-        """The lowest offset that can still be read from the journal; above all offsets when there is no journal."""
+        """Returns the lowest offset that can still be read from the journal; above all offsets when there is no
+        journal.
+        """
         return self.first_in_journal() or NO_OFFSET
 
     def has_history(self) -> bool:

@@ -1,4 +1,4 @@
-"""How far a start has come, for whoever waits for it.
+"""How far a start has come, for the operator who waits for it.
 
 A quick start says nothing. One that takes longer shows a bar where a terminal is, and leaves a line a second in the
 diagnostics where there is none.
@@ -27,7 +27,7 @@ class Progress(Protocol):
 
 
 def silent(what: str, count: int, total: int = 0) -> None:
-    """No progress shown."""
+    """Shows no progress."""
 
 
 class StartProgress:

@@ -17,9 +17,9 @@ from holdfast.state.store import StateStore
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.progress import Progress, silent
 
-STRETCH = 20_000
-# What is replayed in one transaction. Every transaction writes each page it touches anew, so the more it holds the less
-# is written in all.
+BATCH = 20_000
+# What is replayed in one transaction. Every transaction writes each page it touches once more, so the more it holds
+# the less is written in all.
 REPLAY_BYTES = 64 << 20
 
 
@@ -47,14 +47,14 @@ def recover(
     options: Options | None = None,
     progress: Progress = silent,
 ) -> Recovered:
-    """Lock the folder, open state and journal, and bring the state up to the end of the journal.
+    """Locks the folder, opens state and journal, and brings the state up to the end of the journal.
 
     Raises StoreError when another broker has the folder, when a newer version of Holdfast wrote it, or when the disk
     cannot be written at all; never because of damage.
     """
     lock = FolderLock(folder.root)
     try:
-        losses = set_aside_broken_state(folder, progress)
+        losses = quarantine_broken_state(folder, progress)
         store = StateStore(folder.state)
         if store.applied == 0:
             losses += rebuild(folder, store, progress)
@@ -78,8 +78,8 @@ def recover(
     return recovered
 
 
-def set_aside_broken_state(folder: DataFolder, progress: Progress) -> list[str]:
-    """Move a state that cannot be read out of the way. What was wrong with it, or nothing."""
+def quarantine_broken_state(folder: DataFolder, progress: Progress) -> list[str]:
+    """Moves a state that cannot be read out of the way, and returns what was wrong with it."""
     try:
         found = check.problems(folder.state, waiting=lambda: progress("checking the state", 0))
     except StoreError as error:
@@ -87,21 +87,24 @@ def set_aside_broken_state(folder: DataFolder, progress: Progress) -> list[str]:
     if any("this version reads" in problem for problem in found):
         raise StoreError(found[0])
     if found:
-        target = folder.set_aside(folder.state)
+        target = folder.move_to_quarantine(folder.state)
         found.append(f"state was set aside as {target.name} and is built anew")
     return found
 
 
 def rebuild(folder: DataFolder, store: StateStore, progress: Callable[[str, int], None]) -> list[str]:
-    """Fill an empty state from the history, as far as the journal does not reach back itself. What could not be had."""
+    """Fills an empty state from the history, as far as the journal does not reach back itself.
+
+    Returns what happened and what could not be had, as lines for the operator.
+    """
     first = folder.first_in_journal()
     if first == 1 or (first == 0 and not folder.has_history()):
         return []
     losses: list[str] = []
     records, last = retained_before(folder, first, losses)
-    for start in range(0, len(records), STRETCH):
+    for start in range(0, len(records), BATCH):
         progress("rebuilding the retained set from history", start)
-        store.fill(records[start : start + STRETCH])
+        store.fill(records[start : start + BATCH])
     store.apply([], last)
     losses.append(f"state was built anew, with {len(records)} retained messages from history up to offset {last}")
     losses.append(f"sessions are known only as far as they changed behind offset {last}")
@@ -109,7 +112,7 @@ def rebuild(folder: DataFolder, store: StateStore, progress: Callable[[str, int]
 
 
 def retained_before(folder: DataFolder, first: int, losses: list[str]) -> tuple[list[bytes], int]:
-    """The retained messages set before the journal begins, as records, and the offset that brings the state to."""
+    """Returns the retained messages from before the journal, as records, and the offset they bring the state to."""
     try:
         if not folder.has_history():
             raise StoreError("there is none")
@@ -128,7 +131,7 @@ def retained_before(folder: DataFolder, first: int, losses: list[str]) -> tuple[
 
 
 def replay(recovered: Recovered, progress: Progress) -> None:
-    """Apply what the journal holds behind the applied offset."""
+    """Applies what the journal holds after the applied offset."""
     store, journal = recovered.store, recovered.journal
     reader = Reader(journal.folder, store.applied, recovered.folder.quarantine)
     total = journal.durable - store.applied
@@ -146,7 +149,7 @@ def replay(recovered: Recovered, progress: Progress) -> None:
 
 
 def newest_in_history(folder: DataFolder) -> int:
-    """The last offset in the history, asked only when there is no journal that knows better."""
+    """Returns the last offset in the history, or 0 when there is a journal, which knows better."""
     if folder.first_in_journal() or not folder.has_history():
         return 0
     try:

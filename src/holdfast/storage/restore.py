@@ -1,18 +1,22 @@
 """From the state on disk back to a broker that can serve: the retained set, the sessions and what they wait for."""
 
 from holdfast.broker.core import Broker
-from holdfast.broker.message import NEVER, Message, topic_field
-from holdfast.broker.session import AWAITING_COMPLETE, FOREVER, Delivery, PendingWill, Session
-from holdfast.broker.session_records import RELEASING, SubscriptionRecord, WillRecord
-from holdfast.broker.snapshot import NOT_SINCE, Snapshot
-from holdfast.broker.subscription import Subscription
+from holdfast.broker.effects import Effects
+from holdfast.broker.message import Message, topic_field
+from holdfast.broker.replica import add_subscription, as_published, will_of
+from holdfast.broker.session import (
+    AWAITING_COMPLETE,
+    FOREVER,
+    Delivery,
+    PendingWill,
+    Session,
+    Snapshot,
+)
+from holdfast.broker.session_records import RELEASING
+from holdfast.broker.snapshot import NOT_SINCE
 from holdfast.broker.timers import SESSION_EXPIRY, WILL, Timer
-from holdfast.broker.topics import SHARE, split_share
-from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES, Will
-from holdfast.protocol.mqtt.properties import Properties
-from holdfast.state.queued import QueuedValue
-from holdfast.state.sessions import StoredSession
-from holdfast.state.snapshots import StoredSnapshot
+from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES
+from holdfast.state.sessions import QueuedValue, StoredSession, StoredSnapshot
 from holdfast.state.store import StateStore
 from holdfast.storage.disk_index import DiskIndex
 from holdfast.storage.progress import Progress, silent
@@ -20,8 +24,8 @@ from holdfast.storage.progress import Progress, silent
 SESSIONS_AT_ONCE = 1000
 
 
-def restore_retained(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> int:
-    """Load the retained set into memory; how many messages there are. What expired meanwhile stays behind."""
+def restore_retained(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> None:
+    """Load the retained set into memory. What expired meanwhile stays behind."""
     retained = broker.retained
     total = store.retained.statistics().count
     done = 0
@@ -31,7 +35,6 @@ def restore_retained(broker: Broker, store: StateStore, now_ms: int, progress: P
         progress("loading retained messages", done, total)
     retained.sets = 0
     retained.version = store.retained.statistics().version
-    return retained.count
 
 
 def use_disk(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> DiskIndex:
@@ -56,15 +59,16 @@ def use_disk(broker: Broker, store: StateStore, now_ms: int, progress: Progress 
     return index
 
 
-def restore_sessions(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> int:
-    broker.now_ms = now_ms
+def restore_sessions(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> Effects:
+    """Load the sessions; returns what follows from that, to be carried out before anything else happens."""
+    broker.begin(now_ms)
     messages = store.sessions.messages()
     sessions = store.sessions.all()
     for count, stored in enumerate(sessions, 1):
         restore_session(broker, stored, messages)
         if count % SESSIONS_AT_ONCE == 0:
             progress("loading sessions", count, len(sessions))
-    return len(sessions)
+    return broker.finish()
 
 
 def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, Message]) -> None:
@@ -76,42 +80,24 @@ def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, M
     session.unreleased.update(stored.unreleased)
     broker.sessions[session.client_id] = session
     for subscription in stored.subscriptions:
-        restore_subscription(broker, session, subscription)
+        add_subscription(broker, session, subscription)
     for value in stored.queue:
         restore_delivery(broker, session, value, messages)
     for snapshot in stored.snapshots.values():
         restore_snapshot(broker, session, snapshot)
     # One that was connected when the broker ended has lost its connection now.
     left_at_ms = record.disconnected_at_ms or broker.now_ms
-    if not record.disconnected_at_ms and broker.log is not None:
-        broker.log.on_detached(broker, session)  # or the next restart would give it its whole time again
+    if not record.disconnected_at_ms:
+        broker.recorder.on_detached(session, broker.now_ms)  # or the next restart would give it its whole time again
     if session.expiry_s != FOREVER:
         session.expires_at_ms = left_at_ms + session.expiry_s * 1000
         broker.timers.add(session.expires_at_ms, Timer(SESSION_EXPIRY, None, session))
     if stored.will is not None:
-        pending = PendingWill(restore_will(stored.will), stored.will.delay_interval_s)
+        pending = PendingWill(will_of(stored.will), stored.will.delay_interval_s)
         pending.due_ms = left_at_ms + pending.delay_s * 1000
         session.will = pending
         session.certified = stored.will.certified  # a rule may ask for that when the will is sent
         broker.timers.add(pending.due_ms, Timer(WILL, None, session))
-
-
-def restore_subscription(broker: Broker, session: Session, record: SubscriptionRecord) -> None:
-    share_name, topic_filter = b"", record.topic_filter
-    if topic_filter.startswith(SHARE):
-        share_name, topic_filter = split_share(topic_filter)
-    subscription = Subscription(
-        session,
-        record.topic_filter,
-        topic_filter.split(b"/"),
-        share_name,
-        record.options & 3,
-        record.options & 4 != 0,
-        record.options & 8 != 0,
-        record.subscription_id,
-    )
-    session.subscriptions[record.topic_filter] = subscription
-    broker.subscriptions.put(subscription, None)
 
 
 def restore_snapshot(broker: Broker, session: Session, stored: StoredSnapshot) -> None:
@@ -137,8 +123,8 @@ def restore_delivery(broker: Broker, session: Session, value: QueuedValue, messa
     message = messages.get(value.message_offset)
     if message is None:
         return  # lost to damage, which recovery has reported
-    if not message.interval_given and message.expires_at_ms != NEVER and not value.copy:
-        message = message.expiring(NEVER)  # that lifetime is the retained message's, not this copy's
+    if not value.copy:
+        message = as_published(message)
     identifiers = list(value.subscription_ids) or None
     delivery = Delivery(message, value.qos, value.retain, identifiers, None)
     delivery.sequence = value.seq
@@ -149,12 +135,3 @@ def restore_delivery(broker: Broker, session: Session, value: QueuedValue, messa
         session.next_packet_id = value.packet_id % 65535 + 1
     else:
         session.push(delivery)
-
-
-def restore_will(record: WillRecord) -> Will:
-    properties = Properties()
-    properties.forward = record.properties
-    properties.will_delay = record.delay_interval_s
-    if record.message_expiry_s >= 0:
-        properties.message_expiry = record.message_expiry_s
-    return Will(record.topic, record.payload, record.qos, record.retain, properties)

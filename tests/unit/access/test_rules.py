@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.broker.access import ANY_QOS, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access
 from holdfast.config.settings import Settings
-from holdfast.entry import access_rules
+from holdfast.from_settings import access_rules
 
 
 def rules(*access: dict[str, object], no_match: str = "deny", groups: dict[str, list[str]] | None = None) -> Access:

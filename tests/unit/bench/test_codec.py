@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.bench import frames
-from holdfast.bench.codec import (
+from holdfast_bench.codec import (
     Histogram,
-    Intake,
     PublishFrame,
+    ReceiveParser,
+    encode_connect,
+    encode_subscribe,
+    encode_unsubscribe,
     fleet_topic,
     publish_block,
     retained_block,
@@ -94,9 +96,9 @@ def test_control_frames_are_the_specifications(version: int) -> None:
     expected = connect(
         "id", version=version, keep_alive=7, username="u", password=b"p", clean=True, properties=properties
     )
-    assert frames.connect("id", version, keep_alive_s=7, username="u", password="p") == expected
-    assert frames.subscribe(3, ["a", "b/#"], 2, version) == subscribe(3, [("a", 2), ("b/#", 2)], version=version)
-    assert frames.unsubscribe(3, ["a", "b/#"], version) == unsubscribe(3, ["a", "b/#"], version=version)
+    assert encode_connect("id", version, keep_alive_s=7, username="u", password="p") == expected
+    assert encode_subscribe(3, ["a", "b/#"], 2, version) == subscribe(3, [("a", 2), ("b/#", 2)], version=version)
+    assert encode_unsubscribe(3, ["a", "b/#"], version) == unsubscribe(3, ["a", "b/#"], version=version)
 
 
 def stream(version: int) -> bytes:
@@ -118,53 +120,53 @@ def stream(version: int) -> bytes:
     )
 
 
-def check_whole_stream(intake: Intake, owed: bytes) -> None:
-    assert (intake.messages, intake.retained, intake.duplicates) == (4, 1, 1)
-    assert (intake.connected, intake.subscribed, intake.acknowledged, intake.pongs) == (0, 1, 2, 1)
-    assert intake.refused == 0
+def check_whole_stream(received: ReceiveParser, owed: bytes) -> None:
+    assert (received.messages, received.retained, received.duplicates) == (4, 1, 1)
+    assert (received.connected, received.subscribed, received.acknowledged, received.pongs) == (0, 1, 2, 1)
+    assert received.refused == 0
     assert owed == b"".join([puback(0x1234), pubrec(2), puback(3), pubrel(8), pubcomp(9)])
 
 
 @VERSIONS
-def test_intake_counts_one_of_everything_and_owes_the_right_answers(version: int) -> None:
-    intake = Intake(version)
-    owed = intake.feed(stream(version), 0)
-    check_whole_stream(intake, owed)
+def test_parser_counts_one_of_everything_and_owes_the_right_answers(version: int) -> None:
+    received = ReceiveParser(version)
+    owed = received.feed(stream(version), 0)
+    check_whole_stream(received, owed)
 
 
 @given(st.sampled_from([4, 5]), st.lists(st.integers(0, 20_500), max_size=12))
 def test_any_split_of_the_stream_counts_the_same(version: int, cuts: list[int]) -> None:
     data = stream(version)
     edges = [0, *sorted(cut % len(data) for cut in cuts), len(data)]
-    intake = Intake(version)
-    owed = b"".join(intake.feed(data[a:b], 0) for a, b in itertools.pairwise(edges))
-    check_whole_stream(intake, owed)
+    received = ReceiveParser(version)
+    owed = b"".join(received.feed(data[a:b], 0) for a, b in itertools.pairwise(edges))
+    check_whole_stream(received, owed)
 
 
 @VERSIONS
 def test_stream_fed_byte_by_byte_counts_the_same(version: int) -> None:
     data = stream(version)
-    intake = Intake(version)
-    owed = b"".join(intake.feed(data[i : i + 1], 0) for i in range(len(data)))
-    check_whole_stream(intake, owed)
+    received = ReceiveParser(version)
+    owed = b"".join(received.feed(data[i : i + 1], 0) for i in range(len(data)))
+    check_whole_stream(received, owed)
 
 
 def test_reason_codes_from_0x80_on_count_as_refused() -> None:
-    intake = Intake(5)
-    assert intake.feed(puback(1, 0x97) + puback(2, 0x10), 0) == b""
-    assert (intake.acknowledged, intake.refused) == (2, 1)
+    received = ReceiveParser(5)
+    assert received.feed(puback(1, 0x97) + puback(2, 0x10), 0) == b""
+    assert (received.acknowledged, received.refused) == (2, 1)
 
 
 def test_refusing_pubrec_ends_the_exchange() -> None:
-    intake = Intake(5)
-    assert intake.feed(pubrec(1, 0x97), 0) == b""
-    assert (intake.acknowledged, intake.refused) == (1, 1)
+    received = ReceiveParser(5)
+    assert received.feed(pubrec(1, 0x97), 0) == b""
+    assert (received.acknowledged, received.refused) == (1, 1)
 
 
 def test_refused_subscription_is_seen() -> None:
-    intake = Intake(4)
-    intake.feed(b"\x90\x03\x00\x01\x80", 0)
-    assert (intake.subscribed, intake.refused) == (1, 1)
+    received = ReceiveParser(4)
+    received.feed(b"\x90\x03\x00\x01\x80", 0)
+    assert (received.subscribed, received.refused) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -179,24 +181,24 @@ def test_refused_subscription_is_seen() -> None:
 def test_receive_maximum_of_the_broker_is_found_among_its_properties(connack: str, allowed: int) -> None:
     packet = bytes.fromhex(connack)
     assert packet[1] == len(packet) - 2
-    intake = Intake(5)
-    intake.feed(packet, 0)
-    assert (intake.connected, intake.receive_maximum) == (0, allowed)
+    received = ReceiveParser(5)
+    received.feed(packet, 0)
+    assert (received.connected, received.receive_maximum) == (0, allowed)
 
 
 def test_disconnect_reason_is_kept() -> None:
-    intake = Intake(5)
-    intake.feed(b"\xe0\x02\x8b\x00", 0)
-    assert intake.disconnected == 0x8B
+    received = ReceiveParser(5)
+    received.feed(b"\xe0\x02\x8b\x00", 0)
+    assert received.disconnected == 0x8B
 
 
 @VERSIONS
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_latency_is_arrival_less_the_stamp(version: int, qos: int) -> None:
-    intake = Intake(version, stamped=True)
-    intake.feed(PublishFrame(b"a/b", bytes(64), qos, False, version).stamped_block(3, 1, 1_000), 1_100)
-    assert (intake.latencies.total, intake.latencies.highest) == (3, 100)
-    assert intake.latencies.percentile(0.5) == 100
+    received = ReceiveParser(version, stamped=True)
+    received.feed(PublishFrame(b"a/b", bytes(64), qos, False, version).stamped_block(3, 1, 1_000), 1_100)
+    assert (received.latencies.total, received.latencies.highest) == (3, 100)
+    assert received.latencies.percentile(0.5) == 100
 
 
 @given(st.lists(st.integers(0, 10**11), min_size=1, max_size=300), st.sampled_from([0.5, 0.9, 0.99, 0.999, 1.0]))

@@ -1,15 +1,15 @@
-from holdfast.broker.connection import NO_ONE
-from holdfast.broker.expiry import Expiry
 from holdfast.broker.message import Message, topic_field
+from holdfast.broker.retained import Expiry
+from holdfast.broker.session import NO_ONE
 
 
 def expiring(topic: str, at_ms: int) -> Message:
     return Message(topic_field(topic.encode()), b"x", 0, True, b"", NO_ONE, 1, 0, at_ms, True)
 
 
-def taken(expiry: Expiry, now_ms: int) -> set[bytes]:
+def popped(expiry: Expiry, now_ms: int) -> set[bytes]:
     found = set()
-    while (message := expiry.take(now_ms)) is not None:
+    while (message := expiry.pop(now_ms)) is not None:
         found.add(message.topic)
     return found
 
@@ -17,15 +17,15 @@ def taken(expiry: Expiry, now_ms: int) -> set[bytes]:
 def test_nothing_is_taken_before_its_time() -> None:
     expiry = Expiry()
     expiry.add(expiring("a", 5000))
-    assert taken(expiry, 4999) == set()
+    assert popped(expiry, 4999) == set()
 
 
 def test_everything_due_is_taken_within_a_bucket_of_its_time() -> None:
     expiry = Expiry()
     for number in range(50):
         expiry.add(expiring(str(number), 1000 + 37 * number))
-    assert taken(expiry, 2000) == {str(n).encode() for n in range(50) if (1000 + 37 * n) // 100 < 20}
-    assert taken(expiry, 10_000) == {str(n).encode() for n in range(50) if (1000 + 37 * n) // 100 >= 20}
+    assert popped(expiry, 2000) == {str(n).encode() for n in range(50) if (1000 + 37 * n) // 100 < 20}
+    assert popped(expiry, 10_000) == {str(n).encode() for n in range(50) if (1000 + 37 * n) // 100 >= 20}
 
 
 def test_a_replaced_message_leaves_at_once() -> None:
@@ -34,7 +34,7 @@ def test_a_replaced_message_leaves_at_once() -> None:
     expiry.add(first)
     assert expiry.discard(first)
     expiry.add(second)
-    assert taken(expiry, 5000) == set()
+    assert popped(expiry, 5000) == set()
     assert not expiry.discard(first), "what has left cannot leave again"
     assert expiry.discard(second)
 

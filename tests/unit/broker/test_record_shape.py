@@ -16,29 +16,27 @@ from holdfast.broker.records import (
     encode_stored_message,
 )
 from holdfast.broker.session_records import (
+    CopiedRecord,
     QueuedRecord,
     SessionRecord,
     SubscriptionRecord,
     WillRecord,
+    encode_copied,
+    encode_copy,
     encode_done,
+    encode_missed,
     encode_queued,
     encode_received,
     encode_released,
     encode_sent,
     encode_session,
     encode_session_ended,
+    encode_snapshot,
+    encode_snapshot_ended,
     encode_subscribed,
     encode_unsubscribed,
     encode_will,
     encode_will_cleared,
-)
-from holdfast.broker.snapshot_records import (
-    CopiedRecord,
-    encode_copied,
-    encode_copy,
-    encode_missed,
-    encode_snapshot,
-    encode_snapshot_ended,
 )
 from holdfast.errors import StoreError
 from holdfast.state.store import StateStore

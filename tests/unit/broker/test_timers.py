@@ -10,6 +10,8 @@ import wire
 from holdfast.broker.core import Broker
 from holdfast.broker.ports import Peer
 from holdfast.broker.settings import Settings
+from holdfast.protocol.mqtt.connection import CLOSED
+from in_process import carry_out
 from wire import P
 
 NOW_MS = 1_700_000_000_000
@@ -26,10 +28,8 @@ class Ear(Peer):
 def visit(broker: Broker, client_id: str, now_ms: int, **fields: Any) -> Ear:
     peer = Ear()
     connection = broker.open(peer, now_ms)
-    broker.receive(connection, wire.connect(client_id, version=5, keep_alive=65535, **fields), now_ms)
-    broker.receive(connection, wire.disconnect(), now_ms)
-    broker.effects.touched.clear()
-    broker.effects.closing.clear()
+    carry_out(broker.receive(connection, wire.connect(client_id, version=5, keep_alive=65535, **fields), now_ms))
+    carry_out(broker.receive(connection, wire.disconnect(), now_ms))
     return peer
 
 
@@ -53,8 +53,8 @@ def test_clients_that_come_and_go_leave_nothing_behind(name: str) -> None:
     for number in range(5000):
         peers.append(weakref.ref(visit(broker, "same", NOW_MS + number, **CASES[name])))
         if number % 100 == 0:
-            broker.tick(NOW_MS + number)
-    broker.tick(NOW_MS + 5000)
+            carry_out(broker.tick(NOW_MS + number))
+    carry_out(broker.tick(NOW_MS + 5000))
     gc.collect()
     assert len(broker.timers.heap) < 1500
     assert sum(peer() is not None for peer in peers) < 1500
@@ -63,21 +63,20 @@ def test_clients_that_come_and_go_leave_nothing_behind(name: str) -> None:
 def test_sweeping_keeps_what_is_due() -> None:
     broker = Broker(Settings(), "x")
     stays = broker.open(Ear(), NOW_MS)
-    broker.receive(stays, wire.connect("stays", version=5, keep_alive=10), NOW_MS)
+    carry_out(broker.receive(stays, wire.connect("stays", version=5, keep_alive=10), NOW_MS))
     leaves = broker.open(Ear(), NOW_MS)
     hello = wire.connect("leaves", version=5, properties=[(P.SESSION_EXPIRY, 30)])
-    broker.receive(leaves, hello, NOW_MS)
-    broker.lost(leaves, NOW_MS)
+    carry_out(broker.receive(leaves, hello, NOW_MS))
+    carry_out(broker.lost(leaves, NOW_MS))
     silent = broker.open(Ear(), NOW_MS)
     for number in range(2000):
         visit(broker, f"v{number}", NOW_MS + 1)
-    broker.tick(NOW_MS + 2)
+    carry_out(broker.tick(NOW_MS + 2))
     assert len(broker.timers.heap) < 1500
-    broker.tick(NOW_MS + 14_000)
-    assert silent.closing
-    assert not stays.closing
-    broker.tick(NOW_MS + 15_000)
-    assert stays.closing
+    carry_out(broker.tick(NOW_MS + 14_000))
+    assert (silent.state == CLOSED, stays.state == CLOSED) == (True, False)
+    carry_out(broker.tick(NOW_MS + 15_000))
+    assert (silent.state == CLOSED, stays.state == CLOSED) == (True, True)
     assert "leaves" in broker.sessions
-    broker.tick(NOW_MS + 30_000)
+    carry_out(broker.tick(NOW_MS + 30_000))
     assert "leaves" not in broker.sessions

@@ -1,5 +1,5 @@
 from holdfast.broker.message import topic_field
-from holdfast.broker.tombstones import BLOCK, Tombstones
+from holdfast.broker.retained import BLOCK, Tombstones
 
 EVERYTHING = [b"#"]
 

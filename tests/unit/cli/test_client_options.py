@@ -1,11 +1,13 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from holdfast.cli.client_options import NEVER, Flags, check_topic, resolve
-from holdfast.client.endpoint import TCP, TLS, UNIX, WS, Trust
+from holdfast.cli.client_options import NEVER, Flags, Target, check_topic, resolve
+from holdfast.client.endpoint import TCP, TLS, UNIX, WS, TlsOptions
 from holdfast.errors import UsageError
-from holdfast.protocol.mqtt.packets import V5, V31, V311
+from holdfast.protocol.mqtt.packets import V5, V31, V311, Will
+from holdfast.protocol.mqtt.properties import Properties
 
 COMMANDS = ("connect", "publish", "will")
 NOTHING = Flags(
@@ -27,17 +29,27 @@ NOTHING = Flags(
     will_payload=None,
     will_qos=None,
     will_retain=False,
-    trust=Trust(),
+    tls=TlsOptions(),
     os_certs=False,
     debug=False,
 )
 
 
-def given(**flags):
+def given(**flags: Any) -> Target:
     return resolve(replace(NOTHING, **flags), COMMANDS)
 
 
-def test_without_flags_it_is_mosquittos_default():
+def properties_of(target: Target) -> Properties:
+    assert target.options.properties is not None
+    return target.options.properties
+
+
+def will_of(target: Target) -> Will:
+    assert target.options.will is not None
+    return target.options.will
+
+
+def test_without_flags_it_is_mosquittos_default() -> None:
     target = given()
     assert (str(target.endpoint), target.endpoint.transport) == ("localhost:1883", TCP)
     assert (target.options.version, target.options.clean_start, target.options.client_id) == (V311, True, "")
@@ -49,7 +61,7 @@ def test_without_flags_it_is_mosquittos_default():
     [
         ({"host": "h", "port": 5}, TCP, "h:5"),
         ({"port": 8883}, TLS, "localhost:8883"),
-        ({"trust": Trust(cafile="ca.pem")}, TLS, "localhost:8883"),
+        ({"tls": TlsOptions(cafile="ca.pem")}, TLS, "localhost:8883"),
         ({"os_certs": True, "port": 5}, TLS, "localhost:5"),
         ({"url": "mqtt://h:5/t"}, TCP, "h:5"),
         ({"url": "mqtt://h:5/t", "host": "other", "port": 6}, TCP, "other:6"),
@@ -58,12 +70,12 @@ def test_without_flags_it_is_mosquittos_default():
         ({"unix": "/run/x"}, UNIX, "/run/x"),
     ],
 )
-def test_flags_choose_where_and_how(flags, transport, place):
+def test_flags_choose_where_and_how(flags: dict[str, Any], transport: str, place: str) -> None:
     endpoint = given(**flags).endpoint
     assert (endpoint.transport, str(endpoint)) == (transport, place)
 
 
-def test_url_brings_topic_and_user():
+def test_url_brings_topic_and_user() -> None:
     target = given(url="mqtt://u:p@h/a/b")
     assert (target.topic, target.options.username, target.options.password) == ("a/b", "u", b"p")
     assert given(url="mqtt://u:p@h/a", username="x", password="y").options.password == b"y"
@@ -73,42 +85,43 @@ def test_url_brings_topic_and_user():
     ("text", "version"),
     [("5", V5), ("mqttv5", V5), ("311", V311), ("MQTTv311", V311), ("31", V31), ("mqttv31", V31)],
 )
-def test_versions_have_mosquittos_names(text, version):
+def test_versions_have_mosquittos_names(text: str, version: int) -> None:
     assert given(version=text).options.version == version
 
 
-def test_properties_and_expiry_select_mqtt_5():
+def test_properties_and_expiry_select_mqtt_5() -> None:
     words = ["publish\0content-type\0x", "connect\0receive-maximum\x005"]
     target = given(property_words=words)
     assert target.options.version == V5
-    assert target.options.properties.receive_maximum == 5
+    assert properties_of(target).receive_maximum == 5
     assert target.properties["publish"].content_type == "x"
-    assert given(session_expiry="30").options.properties.session_expiry == 30
+    assert properties_of(given(session_expiry="30")).session_expiry == 30
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("-1", NEVER), ("∞", NEVER), ("0", 0), ("4294967295", NEVER)])
-def test_session_expiry_may_be_never(text, seconds):
-    assert given(session_expiry=text).options.properties.session_expiry == seconds
+def test_session_expiry_may_be_never(text: str, seconds: int) -> None:
+    assert properties_of(given(session_expiry=text)).session_expiry == seconds
 
 
-def test_kept_session_never_expires_in_5_unless_told():
-    assert given(keep_session=True, client_id="me", version="5").options.properties.session_expiry == NEVER
+def test_kept_session_never_expires_in_5_unless_told() -> None:
+    assert properties_of(given(keep_session=True, client_id="me", version="5")).session_expiry == NEVER
     both = given(keep_session=True, client_id="me", session_expiry="9")
-    assert (both.options.clean_start, both.options.properties.session_expiry) == (False, 9)
+    assert (both.options.clean_start, properties_of(both).session_expiry) == (False, 9)
     assert given(keep_session=True, client_id="me").options.properties is None
 
 
-def test_31_has_no_empty_client_id():
+def test_31_has_no_empty_client_id() -> None:
     assert given(version="31").options.client_id.startswith("holdfast-")
     assert given(client_id_prefix="dev-").options.client_id.removeprefix("dev-").isdecimal()
 
 
-def test_will_is_built_from_its_flags():
+def test_will_is_built_from_its_flags() -> None:
     words = ["will\0will-delay-interval\x005"]
-    will = given(will_topic="w", will_payload="gone", will_qos=1, will_retain=True, property_words=words).options.will
+    will = will_of(given(will_topic="w", will_payload="gone", will_qos=1, will_retain=True, property_words=words))
     assert (will.topic, will.payload, will.qos, will.retain) == (b"w", b"gone", 1, True)
+    assert will.properties is not None
     assert will.properties.will_delay == 5
-    assert given(will_topic="w").options.will.payload == b""
+    assert will_of(given(will_topic="w")).payload == b""
 
 
 @pytest.mark.parametrize(
@@ -129,16 +142,16 @@ def test_will_is_built_from_its_flags():
         ({"url": "h"}, "expected one of mqtt://"),
     ],
 )
-def test_flags_that_contradict_each_other_say_how(flags, message):
+def test_flags_that_contradict_each_other_say_how(flags: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         given(**flags)
 
 
-def test_password_alone_is_fine_in_5():
+def test_password_alone_is_fine_in_5() -> None:
     assert given(password="p", version="5").options.password == b"p"
 
 
 @pytest.mark.parametrize("topic", ["", "a/+", "#", "\udcff"])
-def test_topic_that_cannot_be_published_to_is_refused(topic):
+def test_topic_that_cannot_be_published_to_is_refused(topic: str) -> None:
     with pytest.raises(UsageError):
         check_topic(topic)

@@ -8,7 +8,7 @@ ALL = tuple(COMMANDS)
 VALUES = {"-m", "-t", "--topic", "-D", "--property"}
 
 
-def parse(*words):
+def parse(*words: str) -> dict[str, Properties]:
     return parse_properties(
         [word for word in pack_properties(list(words), VALUES) if SEPARATOR in word],
         ALL,
@@ -25,7 +25,7 @@ def parse(*words):
         (["--topic=a", "--", "-D", "x"], ["--topic=a", "--", "-D", "x"]),
     ],
 )
-def test_words_behind_each_property_become_one(words, packed):
+def test_words_behind_each_property_become_one(words: list[str], packed: list[str]) -> None:
     assert pack_properties(words, VALUES) == packed
 
 
@@ -36,12 +36,12 @@ def test_words_behind_each_property_become_one(words, packed):
         (["-D", "publish", "user-property", "k"], "COMMAND user-property NAME VALUE"),
     ],
 )
-def test_missing_words_are_named(words, form):
+def test_missing_words_are_named(words: list[str], form: str) -> None:
     with pytest.raises(UsageError, match=form):
         pack_properties(words, VALUES)
 
 
-def test_every_identifier_sets_the_field_that_is_written():
+def test_every_identifier_sets_the_field_that_is_written() -> None:
     sample = {"user-property": ("k", "v"), "response-topic": ("r",), "content-type": ("c",)}
     for command, identifiers in COMMANDS.items():
         for identifier in identifiers:
@@ -51,7 +51,7 @@ def test_every_identifier_sets_the_field_that_is_written():
     assert set().union(*COMMANDS.values()) == set(IDENTIFIERS)
 
 
-def test_properties_are_gathered_by_command():
+def test_properties_are_gathered_by_command() -> None:
     found = parse(
         *("-D", "PUBLISH", "user-property", "a", "1"),
         *("-D", "publish", "user-property", "a", "2"),
@@ -76,6 +76,6 @@ def test_properties_are_gathered_by_command():
         (["-D", "publish", "content-type", "a", "-D", "publish", "content-type", "b"], "given twice"),
     ],
 )
-def test_unusable_property_says_why(words, message):
+def test_unusable_property_says_why(words: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse(*words)

@@ -9,7 +9,7 @@ from holdfast.protocol.mqtt.packets import Publish
 from holdfast.protocol.mqtt.properties import Properties
 
 
-def message(payload=b"hello", qos=1, retain=True, **fields):
+def message(payload: bytes = b"hello", qos: int = 1, retain: bool = True, **fields: object) -> Publish:
     properties = None
     if fields:
         properties = Properties()
@@ -18,7 +18,7 @@ def message(payload=b"hello", qos=1, retain=True, **fields):
     return Publish(b"home/lamp", payload, qos, retain, False, 7 if qos else 0, properties)
 
 
-def show(template, publish=None, pretty=False):
+def show(template: str, publish: Publish | None = None, pretty: bool = False) -> bytes:
     return render(compile_format(template, pretty), publish or message(), Moment())
 
 
@@ -39,11 +39,11 @@ def show(template, publish=None, pretty=False):
         ("plain ä", "plain ä".encode()),
     ],
 )
-def test_format_prints(template, line):
+def test_format_prints(template: str, line: bytes) -> None:
     assert show(template) == line
 
 
-def test_properties_print_and_absent_ones_are_empty():
+def test_properties_print_and_absent_ones_are_empty() -> None:
     full = message(
         topic_alias=3,
         content_type="text/plain",
@@ -59,7 +59,7 @@ def test_properties_print_and_absent_ones_are_empty():
     assert show("%04E|%.3C|", full) == b"0009|tex|"
 
 
-def test_times():
+def test_times() -> None:
     assert re.fullmatch(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", show("%I"))
     assert re.fullmatch(rb"\d{10}\.\d{9}", show("%U"))
     assert re.fullmatch(rb"\d{4}-\d\d \d{9}", show("@Y-@m @N"))
@@ -67,14 +67,14 @@ def test_times():
     assert whole.endswith(b"." + fraction)
 
 
-def test_json_tells_the_message():
+def test_json_tells_the_message() -> None:
     fields = json.loads(show("%j"))
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}[+-]\d{4}", fields.pop("tst"))
     assert fields == {"topic": "home/lamp", "qos": 1, "retain": 1, "payloadlen": 5, "mid": 7, "payload": "hello"}
     assert "mid" not in json.loads(show("%j", message(qos=0)))
 
 
-def test_json_tells_the_properties():
+def test_json_tells_the_properties() -> None:
     fields = json.loads(
         show(
             "%j", message(content_type="c", subscription_ids=[4], user_properties=[("a", "1"), ("b", "2"), ("a", "3")])
@@ -87,7 +87,7 @@ def test_json_tells_the_properties():
     }
 
 
-def test_json_with_a_payload_of_json():
+def test_json_with_a_payload_of_json() -> None:
     assert json.loads(show("%J", message(b'{"a":[1]}')))["payload"] == {"a": [1]}
     assert json.loads(show("%J", message(b"")))["payload"] is None
     with pytest.raises(PayloadNotJson, match="home/lamp is not JSON"):
@@ -96,12 +96,12 @@ def test_json_with_a_payload_of_json():
         show("%J", message(b"\xff"))
 
 
-def test_json_of_bytes_that_are_no_text_is_still_json():
+def test_json_of_bytes_that_are_no_text_is_still_json() -> None:
     fields = json.loads(show("%j", message(b"\xff\x00")))
     assert (fields["payload"], fields["payloadlen"]) == ("�\0", 2)
 
 
-def test_pretty_json_has_lines():
+def test_pretty_json_has_lines() -> None:
     assert show("%j", pretty=True).startswith(b'{\n  "tst"')
 
 
@@ -115,6 +115,6 @@ def test_pretty_json_has_lines():
         ("a@", "@ stands"),
     ],
 )
-def test_unknown_sequence_is_refused_before_anything_is_printed(template, message_part):
+def test_unknown_sequence_is_refused_before_anything_is_printed(template: str, message_part: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message_part)):
         compile_format(template)

@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.client.endpoint import TCP, TLS, UNIX, WS, WSS, Endpoint, Trust, parse_url
+from holdfast.client.endpoint import TCP, TLS, UNIX, WS, WSS, Endpoint, TlsOptions, parse_url
 from holdfast.errors import UsageError
 
 
@@ -19,7 +19,7 @@ from holdfast.errors import UsageError
         ("wss://u@h/mqtt?x=1", (WSS, "h", 8084, "u", None, None, "/mqtt?x=1")),
     ],
 )
-def test_url_is_taken_apart(url, expected):
+def test_url_is_taken_apart(url: str, expected: tuple[object, ...]) -> None:
     found = parse_url(url)
     assert (
         found.transport,
@@ -42,32 +42,32 @@ def test_url_is_taken_apart(url, expected):
         ("mqtt://h:99999/t", "no usable port"),
     ],
 )
-def test_unusable_url_says_why(url, message):
+def test_unusable_url_says_why(url: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_url(url)
 
 
-def test_endpoint_names_itself_for_people():
+def test_endpoint_names_itself_for_people() -> None:
     assert str(Endpoint()) == "localhost:1883"
     assert str(Endpoint("::1", transport=TLS)) == "[::1]:8883"
     assert str(Endpoint(transport=UNIX, path="/run/broker")) == "/run/broker"
 
 
 @pytest.mark.parametrize(
-    ("trust", "message"),
+    ("tls", "message"),
     [
-        (Trust(cafile="/nowhere/ca.pem"), "no such file"),
-        (Trust(cert="/nowhere/cert.pem"), "no such file"),
-        (Trust(tls_version="tlsv1.0"), r"'tlsv1.0', expected tlsv1.2 or tlsv1.3"),
-        (Trust(ciphers="NOT-A-CIPHER"), "TLS cannot be set up"),
+        (TlsOptions(cafile="/nowhere/ca.pem"), "no such file"),
+        (TlsOptions(cert="/nowhere/cert.pem"), "no such file"),
+        (TlsOptions(tls_version="tlsv1.0"), r"'tlsv1.0', expected tlsv1.2 or tlsv1.3"),
+        (TlsOptions(ciphers="NOT-A-CIPHER"), "TLS cannot be set up"),
     ],
 )
-def test_unusable_trust_says_why(trust, message):
+def test_unusable_tls_options_say_why(tls: TlsOptions, message: str) -> None:
     with pytest.raises(UsageError, match=f"(?i){message}"):
-        trust.context()
+        tls.context()
 
 
-def test_insecure_checks_the_chain_but_not_the_name():
-    context = Trust(insecure=True).context()
+def test_insecure_checks_the_chain_but_not_the_name() -> None:
+    context = TlsOptions(insecure=True).context()
     assert not context.check_hostname
     assert context.verify_mode.name == "CERT_REQUIRED"

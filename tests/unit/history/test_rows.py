@@ -18,7 +18,8 @@ def rows(*records: bytes, after: int = 0) -> list[dict[str, object]]:
     batch = batch_of(columns)
     assert batch.schema == arrow_schema()
     batch.validate(full=True)
-    return batch.to_pylist()
+    found: list[dict[str, object]] = batch.to_pylist()
+    return found
 
 
 def forwarded(**values: object) -> bytes:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from holdfast.broker.message import CLEARED
 from holdfast.errors import StoreError
-from holdfast.history import mend, upkeep
+from holdfast.history import repair, upkeep
 from holdfast.history.reader import HistoryReader
 from holdfast.history.schema import COLUMNS, FORMAT_APP_ID, WRITER_APP_ID
 from holdfast.history.table import complete_from, data_files, last_offset, load
@@ -262,19 +262,19 @@ def test_commits_torn_by_a_power_cut_are_taken_back_and_written_again(folder: Pa
     for i in range(5):
         fill(writer, i * 10 + 1, i * 10 + 10)
     writer.close()
-    commit = mend.commits(folder)[-2]
+    commit = repair.commits(folder)[-2]
     if damage.startswith("file"):
-        path = folder / next(a["add"]["path"] for a in mend.actions_of(commit) if "add" in a)
+        path = folder / next(a["add"]["path"] for a in repair.actions_of(commit) if "add" in a)
         path.unlink() if damage == "file missing" else path.write_bytes(path.read_bytes()[:100])
     else:
         content = {"empty": b"", "cut": commit.read_bytes()[:-30], "garbage": bytes(300)}[damage]
         commit.write_bytes(content)
     again = open_writer(folder)
     assert again.last == 30
-    assert "took back 2 commits" in again.mended
+    assert "took back 2 commits" in again.repaired
     fill(again, 31, 50)
     assert offsets(folder) == list(range(1, 51))
-    assert mend.problems(folder) == []
+    assert repair.problems(folder) == []
 
 
 @pytest.mark.parametrize("damage", ["file cut", "file missing"])
@@ -283,14 +283,14 @@ def test_a_damaged_file_that_the_journal_cannot_give_back_costs_its_own_rows_onl
     for i in range(5):
         fill(writer, i * 10 + 1, i * 10 + 10)
     writer.close()
-    path = folder / next(a["add"]["path"] for a in mend.actions_of(mend.commits(folder)[-3]) if "add" in a)
+    path = folder / next(a["add"]["path"] for a in repair.actions_of(repair.commits(folder)[-3]) if "add" in a)
     path.unlink() if damage == "file missing" else path.write_bytes(path.read_bytes()[:100])
     again = HistoryWriter(folder, folder.parent / "quarantine", kept_from=41)
-    assert (again.mended, again.last) == ("", 50)
+    assert (again.repaired, again.last) == ("", 50)
     fill(again, 51, 60)
     again.close()
-    assert len(mend.problems(folder)) == 1
-    [lost] = mend.forget_missing(folder)
+    assert len(repair.problems(folder)) == 1
+    [lost] = repair.forget_missing(folder)
     assert "offsets 21 to 30 are lost" in lost
     assert offsets(folder) == [*range(1, 21), *range(31, 61)]
 
@@ -311,10 +311,10 @@ def test_a_table_damaged_deep_inside_stops_history_and_is_not_guessed_at(folder:
 def test_files_lost_from_the_table_are_named(folder: Path) -> None:
     writer = open_writer(folder)
     fill(writer, 1, 10)
-    assert mend.problems(folder) == []
+    assert repair.problems(folder) == []
     (lost,) = folder.glob("*.parquet")
     lost.unlink()
-    assert mend.problems(folder) == [f"file {lost.name} is missing"]
+    assert repair.problems(folder) == [f"file {lost.name} is missing"]
 
 
 def test_syncing_touches_files_and_survives_their_removal(folder: Path) -> None:
@@ -322,4 +322,4 @@ def test_syncing_touches_files_and_survives_their_removal(folder: Path) -> None:
     fill(writer, 1, 10)
     writer.sync(0.0)
     assert pc.max(load(folder).to_pyarrow_table()["offset"]).as_py() == 10
-    mend.sync_path(str(folder / "gone"))
+    repair.sync_path(str(folder / "gone"))

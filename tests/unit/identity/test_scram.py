@@ -6,7 +6,7 @@ import hmac
 
 import pytest
 
-from holdfast.identity.scram import Exchange, Lookup, derive, parse_verifier
+from holdfast.identity.scram import Lookup, ScramExchange, derive, parse_verifier
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 USERS = {"user": derive(b"pencil", SALT, 4096), "a,b=c": derive(b"x", b"saltsalt", 1)}
@@ -14,7 +14,7 @@ LOOKUP = Lookup(USERS, b"seed")
 
 
 def test_the_example_of_rfc_7677() -> None:
-    exchange = Exchange(LOOKUP, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    exchange = ScramExchange(LOOKUP, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     assert exchange.first(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == (
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     )
@@ -37,14 +37,14 @@ def client_final(first: bytes, server_first: bytes, password: bytes, header: byt
 
 
 def test_a_name_with_comma_and_equals_sign_logs_in() -> None:
-    exchange = Exchange(LOOKUP)
+    exchange = ScramExchange(LOOKUP)
     first = b"n,,n=a=2Cb=3Dc,r=0123456789abcdef"
     exchange.final(client_final(first, exchange.first(first), b"x"))
     assert exchange.username == "a,b=c"
 
 
 def test_a_wrong_password_fails() -> None:
-    exchange = Exchange(LOOKUP)
+    exchange = ScramExchange(LOOKUP)
     first = b"n,,n=user,r=0123456789abcdef"
     with pytest.raises(ValueError, match="proof is wrong"):
         exchange.final(client_final(first, exchange.first(first), b"pencils"))
@@ -54,14 +54,14 @@ def test_an_unknown_name_is_answered_like_a_known_one_and_always_the_same() -> N
     first = b"n,,n=nobody,r=0123456789abcdef"
     salts = set()
     for _ in range(3):
-        exchange = Exchange(LOOKUP)
+        exchange = ScramExchange(LOOKUP)
         answer = exchange.first(first)
         salts.add(answer.split(b",")[1])
         assert int(answer.rpartition(b",i=")[2]) in {verifier.iterations for verifier in USERS.values()}
         with pytest.raises(ValueError, match="proof is wrong"):
             exchange.final(client_final(first, answer, b"pencil"))
     assert len(salts) == 1
-    other = Exchange(LOOKUP).first(b"n,,n=somebody,r=0123456789abcdef")
+    other = ScramExchange(LOOKUP).first(b"n,,n=somebody,r=0123456789abcdef")
     assert other.split(b",")[1] not in salts
 
 
@@ -75,10 +75,10 @@ def test_a_rare_cost_does_not_tell_that_its_user_exists() -> None:
 
 def test_a_proof_is_good_for_its_own_exchange_only() -> None:
     first = b"n,,n=user,r=0123456789abcdef"
-    before = Exchange(LOOKUP)
+    before = ScramExchange(LOOKUP)
     final = client_final(first, before.first(first), b"pencil")
     before.final(final)
-    again = Exchange(LOOKUP)
+    again = ScramExchange(LOOKUP)
     again.first(first)
     with pytest.raises(ValueError, match="nonce"):
         again.final(final)
@@ -103,7 +103,7 @@ def test_a_proof_is_good_for_its_own_exchange_only() -> None:
 )
 def test_a_first_message_that_cannot_be_right_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Exchange(LOOKUP).first(data)
+        ScramExchange(LOOKUP).first(data)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_first_message_that_cannot_be_right_is_refused(data: bytes) -> None:
     [b"", b"c=biws", b"c=biws,r=x,p=", b"p=AAAA", b"c=eSws,r=NONCE,p=AAAA", b"c=biws,r=NONCE,p=%%", b"\xff,p=AA"],
 )
 def test_a_final_message_that_cannot_be_right_is_refused(data: bytes) -> None:
-    exchange = Exchange(LOOKUP)
+    exchange = ScramExchange(LOOKUP)
     exchange.first(b"n,,n=user,r=0123456789abcdef")
     with pytest.raises(ValueError, match=r"."):
         exchange.final(data.replace(b"NONCE", exchange.nonce.encode()))
@@ -119,7 +119,7 @@ def test_a_final_message_that_cannot_be_right_is_refused(data: bytes) -> None:
 
 def test_a_proof_before_the_first_message_is_refused() -> None:
     with pytest.raises(ValueError, match="expected a proof after"):
-        Exchange(LOOKUP).final(b"c=biws,r=x,p=AAAA")
+        ScramExchange(LOOKUP).final(b"c=biws,r=x,p=AAAA")
 
 
 def test_a_verifier_survives_writing_and_reading() -> None:

@@ -4,7 +4,7 @@ from holdfast.errors import MalformedPacket, ProtocolError
 from holdfast.protocol.mqtt.frame import FrameBuffer, encode_frame, frame_bounds
 
 
-def test_frame_is_taken_when_its_last_byte_arrives():
+def test_frame_is_taken_when_its_last_byte_arrives() -> None:
     buffer = FrameBuffer()
     buffer.feed(b"\x40\x02\x00")
     assert buffer.take() is None
@@ -16,21 +16,21 @@ def test_frame_is_taken_when_its_last_byte_arrives():
     assert buffer.buffered() == 1
 
 
-def test_bounds_do_not_need_the_body():
+def test_bounds_do_not_need_the_body() -> None:
     assert frame_bounds(b"\x30\x80\x01", 0, 3) == (3, 131)
     assert frame_bounds(b"\xff\x30\x05", 1, 3) == (3, 8)
     assert frame_bounds(b"\x30", 0, 1) == (-1, -1)
     assert frame_bounds(b"\x30\x80\x80", 0, 3) == (-1, -1)
 
 
-def test_fifth_length_byte_is_malformed():
+def test_fifth_length_byte_is_malformed() -> None:
     buffer = FrameBuffer()
     buffer.feed(b"\x30\xff\xff\xff\xff")
     with pytest.raises(MalformedPacket, match="more than 4 bytes"):
         buffer.take()
 
 
-def test_padded_length_is_refused_only_when_strict():
+def test_padded_length_is_refused_only_when_strict() -> None:
     """5.0 wants the fewest bytes; 3.1.1 is silent, and small devices pad."""
     lenient = FrameBuffer()
     lenient.feed(b"\xc0\x80\x00")
@@ -41,7 +41,7 @@ def test_padded_length_is_refused_only_when_strict():
         strict.take()
 
 
-def test_packet_over_the_maximum_is_refused_from_its_header():
+def test_packet_over_the_maximum_is_refused_from_its_header() -> None:
     buffer = FrameBuffer(maximum=100)
     buffer.feed(b"\x30\xff\xff\xff\x7f")
     with pytest.raises(ProtocolError, match="268435460 bytes, expected no more than 100") as caught:
@@ -49,7 +49,7 @@ def test_packet_over_the_maximum_is_refused_from_its_header():
     assert caught.value.reason == 0x95
 
 
-def test_maximum_counts_the_header():
+def test_maximum_counts_the_header() -> None:
     exact = FrameBuffer(maximum=10)
     exact.feed(b"\x30\x08" + bytes(8))
     assert exact.take() == (0x30, bytes(8))
@@ -59,7 +59,7 @@ def test_maximum_counts_the_header():
         over.take()
 
 
-def test_long_body_is_not_copied_again_with_every_piece():
+def test_long_body_is_not_copied_again_with_every_piece() -> None:
     """Copying all that came so far with each of these 16,000 pieces would move 128 GB: the time limit sees that."""
     body = bytes(range(250)) * 64_000
     wire = encode_frame(0x30, body)
@@ -71,7 +71,7 @@ def test_long_body_is_not_copied_again_with_every_piece():
     assert buffer.buffered() == 0
 
 
-def test_bytes_behind_a_long_body_are_the_next_frame():
+def test_bytes_behind_a_long_body_are_the_next_frame() -> None:
     buffer = FrameBuffer()
     buffer.feed(b"\x30\x04ab")
     assert buffer.take() is None

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from holdfast.errors import MalformedPacket, ProtocolError
@@ -57,15 +59,16 @@ ROWS = pytest.mark.parametrize(("wire", "field", "value", "where"), TABLE, ids=[
 MANY = {"user_properties"}
 
 
-def read(block, kind):
+def read(block: bytes, kind: int) -> Properties:
     reader = Reader(encode_varint(len(block)) + block)
     properties = decode_properties(reader, kind)
     assert reader.remaining() == 0
+    assert properties is not None
     return properties
 
 
 @ROWS
-def test_property_stands_where_the_standard_puts_it(wire, field, value, where):
+def test_property_stands_where_the_standard_puts_it(wire: str, field: str, value: Any, where: set[int]) -> None:
     for kind in EVERY_PACKET:
         if kind in where:
             assert getattr(read(bytes.fromhex(wire), kind), field) == value
@@ -75,7 +78,7 @@ def test_property_stands_where_the_standard_puts_it(wire, field, value, where):
 
 
 @ROWS
-def test_property_is_written_as_it_is_read(wire, field, value, where):
+def test_property_is_written_as_it_is_read(wire: str, field: str, value: Any, where: set[int]) -> None:
     properties = Properties()
     setattr(properties, field, value)
     block = bytes.fromhex(wire)
@@ -83,7 +86,7 @@ def test_property_is_written_as_it_is_read(wire, field, value, where):
 
 
 @ROWS
-def test_property_stands_once(wire, field, value, where):
+def test_property_stands_once(wire: str, field: str, value: Any, where: set[int]) -> None:
     for kind in where:
         twice = bytes.fromhex(wire) * 2
         if field in MANY or (field == "subscription_ids" and kind == PUBLISH):
@@ -120,30 +123,30 @@ def test_property_stands_once(wire, field, value, where):
         pytest.param("8100 00", PUBLISH, 0x81, id="identifier with needless byte"),
     ],
 )
-def test_value_is_refused_with_its_reason(wire, kind, reason):
+def test_value_is_refused_with_its_reason(wire: str, kind: int, reason: int) -> None:
     with pytest.raises(ProtocolError) as caught:
         read(bytes.fromhex(wire), kind)
     assert caught.value.reason == reason
 
 
-def test_value_may_not_run_past_the_block_into_the_packet():
+def test_value_may_not_run_past_the_block_into_the_packet() -> None:
     with pytest.raises(MalformedPacket):
         decode_properties(Reader(bytes.fromhex("03 02 0000 0001")), PUBLISH)
 
 
-def test_block_may_not_run_past_the_packet():
+def test_block_may_not_run_past_the_packet() -> None:
     with pytest.raises(MalformedPacket, match="property length is 5, but only 2"):
         decode_properties(Reader(b"\x05\x01\x01"), PUBLISH)
 
 
-def test_reader_stands_behind_the_block_and_sees_the_whole_packet_again():
+def test_reader_stands_behind_the_block_and_sees_the_whole_packet_again() -> None:
     reader = Reader(b"\x02\x01\x01payload")
     decode_properties(reader, PUBLISH)
     assert reader.rest() == b"payload"
 
 
 @pytest.mark.clause("5.0", "MQTT-2.2.2-1")
-def test_no_properties_are_one_zero_byte():
+def test_no_properties_are_one_zero_byte() -> None:
     assert encode_properties(None) == b"\x00"
     assert encode_properties(Properties()) == b"\x00"
     assert decode_properties(Reader(b"\x00"), PUBLISH) is None
@@ -151,7 +154,7 @@ def test_no_properties_are_one_zero_byte():
 
 @pytest.mark.parametrize("kind", [PUBLISH, WILL])
 @pytest.mark.clause("5.0", "MQTT-3.3.2-18", "MQTT-3.1.3-10")
-def test_forward_keeps_what_is_passed_on_as_it_came(kind):
+def test_forward_keeps_what_is_passed_on_as_it_came(kind: int) -> None:
     """In between stand properties that a server consumes; order and bytes of the others stay."""
     consumed = "18 00000009" if kind == WILL else "23 0007"
     block = bytes.fromhex(
@@ -165,7 +168,7 @@ def test_forward_keeps_what_is_passed_on_as_it_came(kind):
     assert (properties.message_expiry, properties.content_type) == (60, "t")
 
 
-def test_forward_is_written_in_place_of_its_fields():
+def test_forward_is_written_in_place_of_its_fields() -> None:
     block = bytes.fromhex("26 0001 62 0001 31 03 0001 74 26 0001 61 0001 32")
     properties = read(block, PUBLISH)
     properties.message_expiry = 1
@@ -176,12 +179,12 @@ def test_forward_is_written_in_place_of_its_fields():
     assert plain(changed) == plain(properties)
 
 
-def test_only_messages_have_something_to_forward():
+def test_only_messages_have_something_to_forward() -> None:
     assert read(bytes.fromhex("26 0001 6b 0001 76"), CONNECT).forward == b""
     assert read(bytes.fromhex("02 00000001"), PUBLISH).forward == b""
 
 
-def test_user_property_by_name():
+def test_user_property_by_name() -> None:
     properties = Properties()
     assert properties.user_property("k") is None
     properties.user_properties = [("k", "first"), ("k", "second")]

@@ -1,10 +1,11 @@
 """Each malformed or forbidden packet is one row: version, who sent it, bytes, the reason to answer, the clause."""
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from holdfast.errors import MalformedPacket, ProtocolError, UnsupportedProtocol
 from holdfast.protocol.mqtt.decode import decode
-from holdfast.protocol.mqtt.packets import V5, V31, V311
+from holdfast.protocol.mqtt.packets import V5, V31, V311, Connect
 
 MALFORMED = 0x81
 FORBIDDEN = 0x82
@@ -12,11 +13,11 @@ C = False  # sent by a client
 S = True  # sent by a server
 
 
-def clause(version, *ids):
+def clause(version: str, *ids: str) -> pytest.MarkDecorator:
     return pytest.mark.clause(version, *(f"MQTT-{number}" for number in ids))
 
 
-def row(name, version, sender, wire, reason, *marks):
+def row(name: str, version: int, sender: bool, wire: str, reason: int, *marks: pytest.MarkDecorator) -> ParameterSet:
     return pytest.param(version, sender, bytes.fromhex(wire), reason, id=name, marks=marks)
 
 
@@ -123,7 +124,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("version", "from_server", "wire", "reason"), ROWS)
-def test_packet_is_refused_with_its_reason(version, from_server, wire, reason):
+def test_packet_is_refused_with_its_reason(version: int, from_server: bool, wire: bytes, reason: int) -> None:
     """`wire` leaves out the length: it is first byte and body."""
     with pytest.raises(ProtocolError) as caught:
         decode(wire[0], wire[1:], version, from_server)
@@ -145,7 +146,7 @@ def test_packet_is_refused_with_its_reason(version, from_server, wire, reason):
 )
 @pytest.mark.clause("3.1.1", "MQTT-3.1.2-1", "MQTT-3.1.2-2")
 @pytest.mark.clause("5.0", "MQTT-3.1.2-1", "MQTT-3.1.2-2")
-def test_unknown_protocol_says_what_was_asked(wire, level, known_name):
+def test_unknown_protocol_says_what_was_asked(wire: str, level: int, known_name: bool) -> None:
     with pytest.raises(UnsupportedProtocol, match=f"level {level}") as caught:
         decode(0x10, bytes.fromhex(wire), V311)
     assert caught.value.reason == 0x84
@@ -153,14 +154,16 @@ def test_unknown_protocol_says_what_was_asked(wire, level, known_name):
 
 
 @pytest.mark.parametrize("version", [V31, V311, V5])
-def test_every_cut_of_a_connect_is_malformed(version):
+def test_every_cut_of_a_connect_is_malformed(version: int) -> None:
     body = {
         V31: "0006 4d5149736470 03 06 003c 0001 63 0001 77 0001 78",
         V311: "0004 4d515454 04 c6 003c 0001 63 0001 77 0001 78 0001 75 0001 70",
         V5: "0004 4d515454 05 c6 003c 03 21 0001 0001 63 00 0001 77 0001 78 0001 75 0001 70",
     }[version]
     whole = bytes.fromhex(body)
-    assert decode(0x10, whole, version).version == version
+    packet = decode(0x10, whole, version)
+    assert isinstance(packet, Connect)
+    assert packet.version == version
     for size in range(len(whole)):
         with pytest.raises(MalformedPacket):
             decode(0x10, whole[:size], version)

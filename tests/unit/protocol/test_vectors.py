@@ -36,14 +36,14 @@ from holdfast.protocol.mqtt.properties import Properties
 from packet_strategies import plain
 
 
-def with_fields(**fields):
+def with_fields(**fields: object) -> Properties:
     properties = Properties()
     for name, value in fields.items():
         setattr(properties, name, value)
     return properties
 
 
-VECTORS = [
+VECTORS: list[tuple[str, int, Packet, str]] = [
     # CONNECT
     ("connect 3.1", V31, Connect("c", V31, True, 60), "10 0f 0006 4d5149736470 03 02 003c 0001 63"),
     ("connect 3.1.1", V311, Connect("c", V311, True, 60), "10 0d 0004 4d515454 04 02 003c 0001 63"),
@@ -158,17 +158,19 @@ VECTORS = [
 ]
 
 
-def from_server(packet):
+def from_server(packet: Packet) -> bool:
     return packet.kind in (2, 9, 11)
 
 
 @pytest.mark.parametrize(("version", "packet", "wire"), [row[1:] for row in VECTORS], ids=[row[0] for row in VECTORS])
-def test_packet_is_exactly_these_bytes(version, packet, wire):
+def test_packet_is_exactly_these_bytes(version: int, packet: Packet, wire: str) -> None:
     expected = bytes.fromhex(wire)
     assert encode(packet, version).hex(" ") == expected.hex(" ")
     buffer = FrameBuffer()
     buffer.feed(expected)
-    first_byte, body = buffer.take()
+    frame = buffer.take()
+    assert frame is not None
+    first_byte, body = frame
     assert buffer.buffered() == 0
     assert plain(decode(first_byte, body, version, from_server(packet))) == plain(packet)
 
@@ -182,24 +184,29 @@ def test_packet_is_exactly_these_bytes(version, packet, wire):
         pytest.param("e0 01 00", Disconnect(), id="disconnect with reason 0"),
     ],
 )
-def test_long_form_of_success_means_the_short_one(wire, packet):
+def test_long_form_of_success_means_the_short_one(wire: str, packet: Packet) -> None:
     raw = bytes.fromhex(wire)
     assert plain(decode(raw[0], raw[2:], V5)) == plain(packet)
 
 
-def test_mqtt_31_connect_may_lack_the_fields_its_flags_announce():
+def test_mqtt_31_connect_may_lack_the_fields_its_flags_announce() -> None:
     """In 3.1 the packet's length outranks the user name and password flags."""
     raw = bytes.fromhex("0006 4d5149736470 03 c2 003c 0001 63")
     packet = decode(0x10, raw, V31)
+    assert isinstance(packet, Connect)
     assert (packet.client_id, packet.username, packet.password) == ("c", None, None)
 
 
-def test_mqtt_31_repeats_carry_dup():
-    assert decode(0x6A, b"\x00\x01", V31).packet_id == 1
-    assert decode(0x8A, bytes.fromhex("0001 0001 61 00"), V31).requests[0].topic_filter == b"a"
+def test_mqtt_31_repeats_carry_dup() -> None:
+    pubrel = decode(0x6A, b"\x00\x01", V31)
+    assert isinstance(pubrel, Ack)
+    assert pubrel.packet_id == 1
+    subscribe = decode(0x8A, bytes.fromhex("0001 0001 61 00"), V31)
+    assert isinstance(subscribe, Subscribe)
+    assert subscribe.requests[0].topic_filter == b"a"
 
 
-def test_older_versions_leave_out_what_they_cannot_say():
+def test_older_versions_leave_out_what_they_cannot_say() -> None:
     properties = with_fields(reason_string="no", session_expiry=1)
     assert encode(Ack(PUBACK, 1, 0x87, properties), V311) == bytes.fromhex("40 02 0001")
     assert encode(Disconnect(0x8B, properties), V311) == bytes.fromhex("e0 00")
@@ -207,7 +214,7 @@ def test_older_versions_leave_out_what_they_cannot_say():
     assert encode(Subscribe(1, [options]), V311) == bytes.fromhex("82 06 0001 0001 61 01")
 
 
-def test_what_a_version_lacks_cannot_be_encoded():
+def test_what_a_version_lacks_cannot_be_encoded() -> None:
     with pytest.raises(UsageError, match=r"MQTT 5\.0"):
         encode_auth(Auth(0x18), V311)
     with pytest.raises(UsageError, match="password without a user name"):

@@ -7,7 +7,7 @@ from sn_world import World
 CONNECT = "08 04 04 01 00 3C 63 {:02X}"
 
 
-def test_answers_to_strangers_are_counted_per_host():
+def test_answers_to_strangers_are_counted_per_host() -> None:
     world = World(stranger_rate_per_host=3, stranger_rate=100)
     assert sum(len(world.send(f"port{n}", "02 16", "host")) for n in range(5)) == 3
     assert world.send("elsewhere", "02 16", "other") == [b"\x02\x18"]
@@ -15,19 +15,19 @@ def test_answers_to_strangers_are_counted_per_host():
     assert world.send("port1", "02 16", "host") == [b"\x02\x18"]
 
 
-def test_answers_to_strangers_are_counted_altogether():
+def test_answers_to_strangers_are_counted_altogether() -> None:
     world = World(stranger_rate_per_host=0, stranger_rate=4)
     assert sum(len(world.send(f"peer{n}", "02 16", f"host{n}")) for n in range(9)) == 4
 
 
-def test_the_limiter_remembers_no_more_hosts_than_it_allows_answers():
+def test_the_limiter_remembers_no_more_hosts_than_it_allows_answers() -> None:
     limiter = Limiter(1, 10)
     for number in range(1000):
         limiter.allow(f"host{number}", 0)
     assert len(limiter.hosts) == 10
 
 
-def test_clients_are_bounded_per_host_and_altogether():
+def test_clients_are_bounded_per_host_and_altogether() -> None:
     world = World(max_clients=3, max_clients_per_host=2)
     codes = [world.send(f"peer{n}", CONNECT.format(0x30 + n), "one")[0][2] for n in range(3)]
     assert codes == [0, 0, 1]  # accepted, accepted, congestion
@@ -39,7 +39,7 @@ def test_clients_are_bounded_per_host_and_altogether():
     assert world.send("more1", CONNECT.format(0x41), "host1") == [bytes.fromhex("03 05 00")]
 
 
-def test_a_client_that_connects_again_needs_no_second_place():
+def test_a_client_that_connects_again_needs_no_second_place() -> None:
     world = World(max_clients=1)
     for _ in range(3):
         world.pass_time(3)
@@ -48,7 +48,7 @@ def test_a_client_that_connects_again_needs_no_second_place():
     assert len(world.gateway.links) == 1
 
 
-def test_a_will_prompt_that_is_never_finished_is_given_up():
+def test_a_will_prompt_that_is_never_finished_is_given_up() -> None:
     world = World()
     world.send("peer", "08 04 0C 01 00 3C 63 31")
     assert len(world.gateway.pending) == 1
@@ -57,7 +57,7 @@ def test_a_will_prompt_that_is_never_finished_is_given_up():
     assert world.gateway.hosts == {}
 
 
-def test_no_answer_to_a_stranger_is_larger_than_what_it_sent():
+def test_no_answer_to_a_stranger_is_larger_than_what_it_sent() -> None:
     world = World(stranger_rate_per_host=0, stranger_rate=0)
     for kind in range(256):
         for size in range(2, 20):
@@ -69,7 +69,7 @@ def test_no_answer_to_a_stranger_is_larger_than_what_it_sent():
                 assert sum(map(len, answers)) <= size, request.hex(" ")
 
 
-def test_a_stranger_changes_nothing():
+def test_a_stranger_changes_nothing() -> None:
     world = World()
     world.publish("a/b", "on", retain=True)
     world.send("real", "0C 01 01 00 01 02 00 3C 00 00 63 31")
@@ -87,7 +87,7 @@ def test_a_stranger_changes_nothing():
     assert len(world.taken("real")) == 1
 
 
-def test_ids_for_deliveries_are_lent_and_taken_back_when_the_table_is_full():
+def test_ids_for_deliveries_are_lent_and_taken_back_when_the_table_is_full() -> None:
     state = SensorState()
     own = state.add(b"\0\1a", 3, 1000)
     lent = [state.lend(bytes((0, 1, 0x62 + n)), 3, 1000) for n in range(4)]
@@ -98,7 +98,7 @@ def test_ids_for_deliveries_are_lent_and_taken_back_when_the_table_is_full():
     assert lent == [2, 3, 4, 5]
 
 
-def test_names_in_the_table_are_bounded_in_bytes():
+def test_names_in_the_table_are_bounded_in_bytes() -> None:
     state = SensorState()
     assert state.add(b"x" * 600, 100, 1000) == 1
     assert state.add(b"y" * 600, 100, 1000) == 0

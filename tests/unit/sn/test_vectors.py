@@ -1,5 +1,7 @@
 """MQTT-SN packets as the tables of both versions lay them out, byte for byte, in both directions."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from holdfast.errors import MalformedPacket, ProtocolError, UsageError
@@ -91,49 +93,49 @@ VECTORS_2 = [
 ]
 
 
-def table(vectors):
+def table(vectors: Sequence[tuple[str, sn.Packet, str]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         ("packet", "data"), [pytest.param(packet, bytes.fromhex(data), id=name) for name, packet, data in vectors]
     )
 
 
 @table(VECTORS_12)
-def test_packet_of_1_2_has_these_bytes(packet, data):
+def test_packet_of_1_2_has_these_bytes(packet: sn.Packet, data: bytes) -> None:
     assert v12.encode(packet) == data
     assert plain(v12.decode(data)) == plain(packet)
 
 
 @table(VECTORS_2)
-def test_packet_of_2_0_has_these_bytes(packet, data):
+def test_packet_of_2_0_has_these_bytes(packet: sn.Packet, data: bytes) -> None:
     assert v2_encode.encode(packet) == data
     assert plain(v2_decode.decode(data)) == plain(packet)
 
 
-def test_a_large_packet_has_the_long_length():
+def test_a_large_packet_has_the_long_length() -> None:
     packet = sn.Publish(sn.NORMAL, 1, b"", b"x" * 300)
     assert v12.encode(packet)[:4] == bytes.fromhex("01 01 35 0C")
     assert v2_encode.encode(packet)[:4] == bytes.fromhex("01 01 33 03")
 
 
 @pytest.mark.parametrize("size", [253, 254])
-def test_the_long_length_begins_at_256_bytes(size):
+def test_the_long_length_begins_at_256_bytes(size: int) -> None:
     encoded = frame(0x0C, b"x" * size)
     assert len(encoded) == (255 if size == 253 else 258)
 
 
-def test_a_packet_that_no_length_can_hold_is_not_made():
+def test_a_packet_that_no_length_can_hold_is_not_made() -> None:
     with pytest.raises(UsageError, match="65540 bytes, expected no more than 65535"):
         frame(0x0C, b"x" * 65536)
 
 
 @pytest.mark.parametrize("data", ["", "01", "02", "03 18", "04 18 00", "05 0C 00 00 00 00", "01 00 05 18"])
-def test_a_datagram_that_is_not_one_packet_is_malformed(data):
+def test_a_datagram_that_is_not_one_packet_is_malformed(data: str) -> None:
     for decode in (v12.decode, v2_decode.decode):
         with pytest.raises(MalformedPacket):
             decode(bytes.fromhex(data))
 
 
-def test_types_that_a_version_does_not_have_are_refused():
+def test_types_that_a_version_does_not_have_are_refused() -> None:
     for kind in (0x03, 0x11, 0x19, 0x1E, 0xFD):
         with pytest.raises(ProtocolError, match=f"0x{kind:02X}"):
             v12.decode(frame(kind, b""))
@@ -142,14 +144,14 @@ def test_types_that_a_version_does_not_have_are_refused():
             v2_decode.decode(frame(kind, b""))
 
 
-def test_a_version_does_not_encode_what_it_does_not_have():
+def test_a_version_does_not_encode_what_it_does_not_have() -> None:
     with pytest.raises(UsageError, match="SleepRequest"):
         v12.encode(sn.SleepRequest(1, 1, True))
     with pytest.raises(UsageError, match="WillTopic"):
         v2_encode.encode(sn.WillTopic(b"w"))
 
 
-def test_envelopes_wrap_as_their_version_does():
+def test_envelopes_wrap_as_their_version_does() -> None:
     assert (
         Envelope(1, bytes.fromhex("05 FE 00 AA BB"), b"\xaa\xbb").wrap(b"\x02\x16").hex(" ") == "05 fe 00 aa bb 02 16"
     )
@@ -169,11 +171,11 @@ def test_envelopes_wrap_as_their_version_does():
         ("02 17", detect.DROP),
     ],
 )
-def test_connect_is_recognised_from_a_peer_of_the_other_version(data, found):
+def test_connect_is_recognised_from_a_peer_of_the_other_version(data: str, found: int) -> None:
     assert detect.is_connect(bytes.fromhex(data)) == found
 
 
-def test_reasons_are_those_of_the_tables():
+def test_reasons_are_those_of_the_tables() -> None:
     assert is_allowed(0x04, 0xF0)
     assert not is_allowed(0x04, 0x97)
     assert all(is_allowed(kind, 0xE6) for kind in ALLOWED_REASONS)

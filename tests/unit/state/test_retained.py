@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from holdfast.broker.message import CLEARED, REFUSED_SIZE
 from holdfast.broker.topics import matches
-from holdfast.state.formats import KEY_MAX, topic_key
-from holdfast.state.scan import Walk
+from holdfast.state.retained import Walk
 from holdfast.state.store import StateStore
+from holdfast.state.tables import KEY_MAX, topic_key
 from log_records import NOW_MS, live, message, retained
 
 SMALL = 1 << 20

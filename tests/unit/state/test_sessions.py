@@ -27,7 +27,7 @@ from holdfast.broker.session_records import (
     encode_will,
     encode_will_cleared,
 )
-from holdfast.state.queued import QueuedValue
+from holdfast.state.sessions import QueuedValue
 from holdfast.state.store import StateStore
 from log_records import live, message
 

@@ -5,17 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.session_records import SessionRecord, encode_done, encode_session, encode_session_ended
-from holdfast.broker.snapshot_records import (
+from holdfast.broker.session_records import (
     CopiedRecord,
+    SessionRecord,
     encode_copied,
     encode_copy,
+    encode_done,
     encode_missed,
+    encode_session,
+    encode_session_ended,
     encode_snapshot,
     encode_snapshot_ended,
 )
-from holdfast.state.sessions import StoredSession
-from holdfast.state.snapshots import StoredSnapshot
+from holdfast.state.sessions import StoredSession, StoredSnapshot
 from holdfast.state.store import StateStore
 from log_records import NOW_MS, message, retained
 

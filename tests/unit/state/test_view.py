@@ -7,14 +7,14 @@ import pytest
 
 from holdfast.broker.message import CLEARED
 from holdfast.state.store import StateStore
-from holdfast.state.view import RetainedView, Snapshot
+from holdfast.state.view import RetainedView, VersionedWalk
 from log_records import message, retained
 
 
-def drain(view: RetainedView, snapshot: Snapshot) -> dict[bytes, bytes]:
+def drain(view: RetainedView, walk: VersionedWalk) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
-    while not snapshot.ended:
-        for m in view.next(snapshot, 3, 4):
+    while not walk.ended:
+        for m in view.next(walk, 3, 4):
             assert m.topic not in found, "each topic at most once"
             found[m.topic] = m.payload
     return found
@@ -29,7 +29,7 @@ def test_what_is_accepted_is_seen_before_it_is_applied(tmp_path: Path) -> None:
     view.set(message("c", b"new", 5))
     assert view.get(b"a").payload == b"new"  # type: ignore[union-attr]
     assert view.get(b"b") is None
-    assert drain(view, view.snapshot(b"#", 5)) == {b"a": b"new", b"c": b"new"}
+    assert drain(view, view.walk(b"#", 5)) == {b"a": b"new", b"c": b"new"}
 
 
 def test_memory_is_given_back_once_applied(tmp_path: Path) -> None:
@@ -82,10 +82,10 @@ def test_a_snapshot_is_the_set_at_its_version_less_what_changed_since(tmp_path: 
     apply_some()
     version = offset
     at_start = dict(model)
-    snapshot = view.snapshot(b"t/#", version)
+    walk = view.walk(b"t/#", version)
     found: dict[bytes, bytes] = {}
-    while not snapshot.ended:
-        for m in view.next(snapshot, chance.randint(1, 5), chance.randint(1, 8)):
+    while not walk.ended:
+        for m in view.next(walk, chance.randint(1, 5), chance.randint(1, 8)):
             assert m.topic not in found
             found[m.topic] = m.payload
         if chance.random() < 0.5:
@@ -102,5 +102,5 @@ def test_topics_that_begin_with_a_dollar_come_only_when_they_are_asked_for(tmp_p
     store.apply([retained(topic, b"1", offset) for offset, topic in enumerate(("!", "$a/b", "$z", "a", "b"), 1)])
     view = RetainedView(store.retained)
     view.set(message("$new", b"1", 6))
-    assert set(drain(view, view.snapshot(b"#", 6))) == {b"!", b"a", b"b"}
-    assert set(drain(view, view.snapshot(b"#", 6, hidden=True))) == {b"!", b"$a/b", b"$z", b"$new", b"a", b"b"}
+    assert set(drain(view, view.walk(b"#", 6))) == {b"!", b"a", b"b"}
+    assert set(drain(view, view.walk(b"#", 6, hidden=True))) == {b"!", b"$a/b", b"$z", b"$new", b"a", b"b"}

@@ -1,5 +1,8 @@
 """Examining and repairing a data folder: every kind of damage is named, and gone after a repair."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,14 +12,14 @@ from holdfast.broker.session_records import encode_will_cleared
 from holdfast.errors import StoreError
 from holdfast.history.writer import HistoryWriter
 from holdfast.journal.disk import Disk
-from holdfast.journal.reader import read_from
 from holdfast.journal.record import frame_together
 from holdfast.journal.segment import checksum, segment_names
 from holdfast.journal.writer import Options
+from holdfast.state.environment import TABLES, Environment
 from holdfast.storage import doctor
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.recovery import Recovered, recover
-from log_records import retained
+from log_records import read_from, retained
 
 OPTIONS = Options(segment_bytes=3000, allocate_bytes=4096, background_sync_s=0.0)
 
@@ -85,13 +88,67 @@ def test_a_folder_in_use_or_missing_is_refused(folder: DataFolder, tmp_path: Pat
         doctor.examine(DataFolder(tmp_path / "nowhere"))
 
 
+def seen(folder: DataFolder) -> dict[Path, tuple[int, bytes]]:
+    """Everything in the folder with its time and content, locks included."""
+    paths = [folder.root, *folder.root.rglob("*")]
+    return {path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in paths}
+
+
 def test_examining_changes_nothing(folder: DataFolder) -> None:
     path = folder.journal / str(segment_names(Disk(), folder.journal)[1])
     path.write_bytes(path.read_bytes()[:-10] + b"0123456789")
-    before = {p: p.read_bytes() for p in folder.root.rglob("*") if p.is_file() and p.name not in ("lock", "lock.mdb")}
-    doctor.examine(folder)
-    after = {p: p.read_bytes() for p in folder.root.rglob("*") if p.is_file() and p.name not in ("lock", "lock.mdb")}
-    assert after == before
+    before = seen(folder)
+    assert doctor.examine(folder).findings
+    assert seen(folder) == before
+
+
+def test_examining_a_folder_in_use_changes_nothing(folder: DataFolder) -> None:
+    recovered = start(folder)
+    before = seen(folder)
+    with pytest.raises(StoreError, match=f"in use by process {os.getpid()}"):
+        doctor.examine(folder)
+    assert seen(folder) == before
+    stop(recovered)
+
+
+def test_examining_a_copy_without_lock_files_makes_none(folder: DataFolder) -> None:
+    (folder.root / "lock").unlink()
+    (folder.state / "lock.mdb").unlink()
+    before = seen(folder)
+    assert doctor.examine(folder).findings == []
+    assert seen(folder) == before
+
+
+@pytest.mark.parametrize("missing", [["snapshots"], ["retained", "sessions", "snapshots"], list(TABLES)])
+def test_tables_that_are_missing_are_not_made_by_looking(folder: DataFolder, missing: list[str]) -> None:
+    environment = Environment(folder.state)
+    with environment.env.begin(write=True) as txn:
+        for name in missing:
+            txn.drop(environment.db[name], delete=True)
+    environment.close()
+    before = seen(folder)
+    report = doctor.examine(folder)
+    assert report.retained == (0 if "retained" in missing else 100)
+    assert [finding.part for finding in report.findings if finding.part != "state"] == []
+    assert seen(folder) == before
+
+
+def test_an_empty_folder_is_examined_and_stays_empty(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    folder.state.mkdir()
+    before = seen(folder)
+    assert doctor.examine(folder) == doctor.Report(0, 0, 0, 0, 0, [])
+    assert seen(folder) == before
+
+
+def test_a_state_that_a_follower_still_writes_is_not_examined(folder: DataFolder) -> None:
+    code = f"import lmdb, sys; held = lmdb.open({str(folder.state)!r}); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as follower:
+        assert follower.stdout is not None
+        follower.stdout.readline()
+        with pytest.raises(StoreError, match=f"process {follower.pid} still writes the state"):
+            doctor.examine(folder)
+    assert doctor.examine(folder).findings == []
 
 
 def test_damaged_segments_are_written_anew_from_what_is_sound(folder: DataFolder) -> None:
@@ -184,15 +241,15 @@ def test_a_history_that_cannot_be_read_is_set_aside(folder: DataFolder) -> None:
 
 
 def test_a_lost_file_of_the_history_costs_its_rows_and_no_others(folder: DataFolder) -> None:
-    from holdfast.history import mend
+    from holdfast.history import repair
     from holdfast.history.table import load
 
-    commit = mend.commits(folder.history)[2]
-    lost = next(action["add"]["path"] for action in mend.actions_of(commit) if "add" in action)
+    commit = repair.commits(folder.history)[2]
+    lost = next(action["add"]["path"] for action in repair.actions_of(commit) if "add" in action)
     (folder.history / lost).unlink()
     # Behind a checkpoint the commits before it are history themselves: the tail is not torn then.
     load(folder.history).create_checkpoint()
-    for path in mend.commits(folder.history)[:-1]:
+    for path in repair.commits(folder.history)[:-1]:
         path.unlink()
     assert texts(folder, "history") == [f"file {lost} is missing"]
     done = doctor.repair(folder)
@@ -203,13 +260,13 @@ def test_a_lost_file_of_the_history_costs_its_rows_and_no_others(folder: DataFol
 
 
 def test_a_damaged_file_of_history_costs_no_sound_rows_once_the_journal_has_moved_on(folder: DataFolder) -> None:
-    from holdfast.history import mend
+    from holdfast.history import repair
     from holdfast.history.table import load
 
     for segment in folder.journal.glob("*.hfj"):
         segment.unlink()
-    commit = mend.commits(folder.history)[2]
-    damaged = folder.history / next(action["add"]["path"] for action in mend.actions_of(commit) if "add" in action)
+    commit = repair.commits(folder.history)[2]
+    damaged = folder.history / next(action["add"]["path"] for action in repair.actions_of(commit) if "add" in action)
     damaged.write_bytes(damaged.read_bytes()[:50])
     assert any("offsets 21 to 40 are lost" in line for line in doctor.repair(folder))
     rows = load(folder.history).to_pyarrow_table()["offset"].to_pylist()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from holdfast.history.table import last_offset, load
 from holdfast.journal.writer import Options
 from holdfast.state.store import StateStore
 from holdfast.storage.folder import DataFolder
-from holdfast.storage.process import FollowerProcess, history_process, state_process
+from holdfast.storage.followers import FollowerProcess, history_process, state_process
 from holdfast.storage.recovery import Recovered, recover
 from log_records import retained
 
@@ -206,9 +207,7 @@ def test_a_follower_that_cannot_be_heard_any_more_does_not_break(tmp_path: Path)
 
 
 def run_command() -> str:
-    import sys
-
-    return f"{sys.executable} -m holdfast.storage.state_follower"
+    return f"{sys.executable} -m holdfast.storage.follower_main state"
 
 
 def test_reports_are_one_json_object_a_line(tmp_path: Path) -> None:

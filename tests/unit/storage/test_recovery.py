@@ -12,12 +12,11 @@ from holdfast.broker.session_records import SessionRecord, encode_session
 from holdfast.errors import StoreError
 from holdfast.history.writer import HistoryWriter
 from holdfast.journal.disk import Disk
-from holdfast.journal.reader import read_from
 from holdfast.journal.segment import HEAD_SIZE, segment_names
 from holdfast.journal.writer import Options
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.recovery import Recovered, recover
-from log_records import retained
+from log_records import read_from, retained
 
 OPTIONS = Options(segment_bytes=2000, allocate_bytes=4096, background_sync_s=0.0)
 

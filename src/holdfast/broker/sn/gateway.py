@@ -7,8 +7,10 @@ nothing; and a link that is in place stays until a CONNECT that may have its cli
 
 from typing import TYPE_CHECKING, Final, final
 
+from holdfast.broker.effects import Effects
 from holdfast.broker.lifecycle import close
 from holdfast.broker.message import topic_field
+from holdfast.broker.session import Snapshot
 from holdfast.broker.sn.ids import Predefined
 from holdfast.broker.sn.limiter import Limiter
 from holdfast.broker.sn.link import Link
@@ -17,7 +19,6 @@ from holdfast.broker.sn.link12 import GOODBYE, Link12, is_sleeping
 from holdfast.broker.sn.ports import Datagrams
 from holdfast.broker.sn.publishing import WITHOUT_2, WITHOUT_12, publish_openly
 from holdfast.broker.sn.settings import SnSettings
-from holdfast.broker.snapshot import Snapshot
 from holdfast.errors import ProtocolError
 from holdfast.protocol.sn import detect, v12
 from holdfast.protocol.sn import v2_types as v2
@@ -76,12 +77,15 @@ class Gateway:
         self.open_publishes: Final = Limiter(0, int(settings.open_rate))
         self.begun: list[Snapshot] = []  # lent to the SUBSCRIBE at hand
 
-    def receive(self, data: bytes, address: object, host: str, now_ms: int) -> None:
-        """One datagram. `address` is whatever the transport answers to; `host` is what addresses are counted by."""
-        self.broker.now_ms = now_ms
-        self.broker.counters.bytes_received += len(data)
-        self.broker.counters.packets_received += 1
-        self.route(data, address, address, host, None)
+    def receive(self, datagrams: list[tuple[bytes, object, str]], now_ms: int) -> Effects:
+        """Datagrams, each with the address that the transport answers to and the host that addresses are counted by."""
+        broker = self.broker
+        broker.begin(now_ms)
+        for data, address, host in datagrams:
+            broker.counters.bytes_received += len(data)
+            broker.counters.packets_received += 1
+            self.route(data, address, address, host, None)
+        return broker.finish()
 
     def route(self, data: bytes, key: object, address: object, host: str, envelope: Envelope | None) -> None:
         head = head_size(data)
@@ -169,7 +173,7 @@ class Gateway:
             return
         session = self.broker.sessions.get(client_id)
         connection = session.connection if session is not None else None
-        link = connection.carrier if connection is not None else None
+        link = connection.adapter if connection is not None else None
         if not isinstance(link, Link2):
             self.tell(NO_CONNECTION, data, address, host, envelope)
             return
@@ -218,7 +222,7 @@ class Gateway:
         connection = self.broker.open(peer, self.broker.now_ms)
         peer.attach(connection)
         fresh = Link12(self, key, host, envelope, peer, connection)
-        connection.carrier = fresh
+        connection.adapter = fresh
         fresh.begin(packet, data)
 
     def connect_2(
@@ -240,7 +244,7 @@ class Gateway:
         connection = self.broker.open(peer, self.broker.now_ms)
         peer.attach(connection)
         fresh = Link2(self, key, host, envelope, peer, connection)
-        connection.carrier = fresh
+        connection.adapter = fresh
         fresh.begin(packet, data)
 
     def is_repeated(self, link: Link | None, data: bytes) -> bool:
@@ -299,7 +303,7 @@ class Gateway:
         """CONNECT of a client that is asleep: the link it has goes on, at the address it is at now."""
         session = self.broker.sessions.get(attempt.connect.client_id)
         connection = session.connection if session is not None else None
-        link = connection.carrier if connection is not None else None
+        link = connection.adapter if connection is not None else None
         if not isinstance(link, Link12) or not is_sleeping(link):
             return False
         key = attempt.key
@@ -400,7 +404,7 @@ class Gateway:
         before = self.links.get(key)
         session = self.broker.sessions.get(client_id)
         connection = session.connection if session is not None else None
-        link = connection.carrier if connection is not None else None
+        link = connection.adapter if connection is not None else None
         if not isinstance(link, Link12) or not is_sleeping(link):
             self.answer(GOODBYE, address, host, envelope)
             return
@@ -411,7 +415,7 @@ class Gateway:
     def wake_sleeper(self, client_id: str, key: object, address: object, host: str, envelope: Envelope | None) -> bool:
         session = self.broker.sessions.get(client_id)
         connection = session.connection if session is not None else None
-        link = connection.carrier if connection is not None else None
+        link = connection.adapter if connection is not None else None
         if not isinstance(link, Link12) or not is_sleeping(link) or link.connection.username:
             return False
         self.move(link, key, address, host, envelope)

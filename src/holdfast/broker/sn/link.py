@@ -7,19 +7,16 @@ waits in `pending`, in order: at most one message above QoS 0, and a bounded num
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.broker.carrier import Carrier
-from holdfast.broker.connection import Connection
-from holdfast.broker.delivery import on_puback, on_pubcomp, on_pubrec, pump, resend_more
+from holdfast.broker.delivery import on_puback, on_pubcomp, on_pubrec, pump, resend_more, write
 from holdfast.broker.lifecycle import disconnect
 from holdfast.broker.message import Message
-from holdfast.broker.outbound import write
-from holdfast.broker.ports import Peer
-from holdfast.broker.session import AWAITING_COMPLETE, Session
+from holdfast.broker.ports import OutboundAdapter, Peer
+from holdfast.broker.session import AWAITING_COMPLETE, Connection, Session
 from holdfast.broker.sn.ids import SensorState
 from holdfast.broker.sn.outgoing import NEEDS_ID, READY, TOO_LARGE, Outgoing
 from holdfast.broker.sn.ports import DatagramPeer
 from holdfast.broker.sn.repeats import Repeats
-from holdfast.broker.timers import CARRIER, Timer
+from holdfast.broker.timers import ADAPTER, Timer
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.connection import CLOSED
 from holdfast.protocol.mqtt.reasons import KEEP_ALIVE_TIMEOUT, UNSPECIFIED_ERROR
@@ -51,7 +48,7 @@ NOWHERE: Final = Connection(Peer(), 0)
 NOWHERE.state = CLOSED
 
 
-class Link(Carrier):
+class Link(OutboundAdapter):
     """Invariants: `pending` is empty or its head waits for a topic id, for the exchange to end, or for the client to
     wake; `current` is the message of an exchange that is PUBLISHING.
     """
@@ -75,7 +72,7 @@ class Link(Carrier):
         self.envelope = envelope
         self.peer: Final = peer
         self.connection = connection
-        connection.version = self.version
+        connection.agreed.version = self.version
         self.session: Session | None = None
         self.client_id = ""
         self.first_id = 1  # of a table of topic ids, should there be none yet
@@ -160,7 +157,7 @@ class Link(Carrier):
             return True
         self.pending.append(out)
         if len(self.pending) >= self.gateway.settings.max_buffered:
-            self.connection.outbox_limit = 0  # no more until some of these have left
+            self.connection.outbox.limit = 0  # no more until some of these have left
         self.drive()
         return True
 
@@ -190,7 +187,7 @@ class Link(Carrier):
 
     def write(self, packet: bytes) -> None:
         write(self.connection, packet)
-        self.broker.touch(self.connection)
+        self.broker.effects.write_to(self.connection)
 
     def is_open(self) -> bool:
         return self.state == ACTIVE or (self.state == AWAKE and self.awake_left != 0)
@@ -251,7 +248,7 @@ class Link(Carrier):
     def register(self, out: Outgoing) -> None:
         session = self.session
         assert session is not None
-        packet_id = session.take_packet_id()
+        packet_id = session.new_packet_id()
         packet = self.register_packet(out.message.topic_field, packet_id)
         if packet:
             self.start(REGISTERING, packet_id, packet)
@@ -281,7 +278,7 @@ class Link(Carrier):
         connection.busy = not is_open or len(self.pending) > 0
         session.window = 1 if is_open else 0
         full = len(self.pending) >= self.gateway.settings.max_buffered
-        connection.outbox_limit = 0 if full else broker.settings.max_outbox_bytes
+        connection.outbox.limit = 0 if full else broker.settings.max_outbox_bytes
         if is_open and self.exchange == IDLE and not self.pending:
             if session.resending:
                 resend_more(broker, session)
@@ -442,7 +439,7 @@ class Link(Carrier):
     def schedule(self, due_ms: int) -> None:
         if self.scheduled_ms == 0 or due_ms < self.scheduled_ms:
             self.scheduled_ms = due_ms
-            self.broker.timers.add(due_ms, Timer(CARRIER, self.connection, None))
+            self.broker.timers.add(due_ms, Timer(ADAPTER, self.connection, None))
 
     def on_due(self) -> None:
         now_ms = self.broker.now_ms

@@ -2,8 +2,7 @@
 
 from typing import Final, final
 
-from holdfast.broker.handshake import objection
-from holdfast.broker.lifecycle import close
+from holdfast.broker.lifecycle import close, validate_connect
 from holdfast.broker.message import topic_field
 from holdfast.broker.session import FOREVER, PendingWill, Session
 from holdfast.broker.sn.link import (
@@ -18,6 +17,7 @@ from holdfast.broker.sn.outgoing import NEEDS_ID, READY, TOO_LARGE, Outgoing
 from holdfast.broker.sn.publishing import release, take_publish
 from holdfast.broker.sn.repeats import SUBSCRIBED, UNSUBSCRIBED
 from holdfast.broker.sn.welcome import attach, may_have, start, take_session
+from holdfast.broker.snapshot import step
 from holdfast.broker.subscribing import FIRST_QUANTUM, subscribe, unsubscribe
 from holdfast.broker.topics import SHARE, check_topic
 from holdfast.errors import ProtocolError
@@ -129,7 +129,7 @@ class Link12(Link):
             self.refuse(CLIENT_ID_NOT_VALID)
             return
         try:
-            reason = objection(broker, packet)
+            reason = validate_connect(broker, packet)
         except ProtocolError as error:
             reason = error.reason
         if reason != SUCCESS:
@@ -172,8 +172,7 @@ class Link12(Link):
         if connect.asks_for_will:
             self.sensor_state().will = packet.will
         self.keep_alive_ms = tolerance_ms(connect.keep_alive_s)
-        if broker.log is not None:
-            broker.log.on_attached(broker, session, self.connection)
+        broker.recorder.on_attached(session, self.connection)
         self.connack = v12.encode(ConnAck(v12.ACCEPTED))
         self.write(self.connack)
         start(self)
@@ -287,8 +286,8 @@ class Link12(Link):
             self.write(v12.encode(Ack(PUBREC, packet.packet_id)))
         elif packet.qos == 1 or code != v12.ACCEPTED:
             self.write(v12.encode_puback(packet.topic_id, packet.packet_id, code))
-        if packet.qos > 0 and self.broker.log is not None:
-            self.broker.log.guard(self.connection)
+        if packet.qos > 0:
+            self.broker.recorder.hold(self.connection)
 
     def field_of(self, packet: Publish) -> bytes:
         """The topic that the packet names; empty when the id means nothing."""
@@ -359,7 +358,7 @@ class Link12(Link):
             answer_id = self.id_for(topic_field(topic_filter))
         self.answer(SUBSCRIBED, data, v12.encode(SubAck(packet.packet_id, NORMAL, answer_id, v12.ACCEPTED, granted)))
         for snapshot in begun:
-            self.broker.step(snapshot, FIRST_QUANTUM)
+            step(self.broker, snapshot, FIRST_QUANTUM)
 
     def on_unsubscribe(self, packet: Unsubscribe, data: bytes) -> None:
         session = self.session
@@ -392,8 +391,7 @@ class Link12(Link):
         assert session is not None
         if session.will is not None:
             session.will = None
-            if self.broker.log is not None:
-                self.broker.log.on_will_cleared(self.broker, session)
+            self.broker.recorder.on_will_cleared(session)
         close(self.broker, self.connection, "client disconnected")
 
     # Updates of the will.
@@ -433,8 +431,7 @@ class Link12(Link):
         assert session is not None
         self.sensor_state().will = will
         session.will = PendingWill(will, 0) if will is not None else None
-        if self.broker.log is not None:
-            self.broker.log.on_attached(self.broker, session, self.connection)
+        self.broker.recorder.on_attached(session, self.connection)
 
     # Deliveries.
 

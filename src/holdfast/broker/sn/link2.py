@@ -2,8 +2,7 @@
 
 from typing import Final, final
 
-from holdfast.broker.handshake import objection
-from holdfast.broker.lifecycle import close, disconnect
+from holdfast.broker.lifecycle import close, disconnect, validate_connect
 from holdfast.broker.message import topic_field
 from holdfast.broker.session import Session
 from holdfast.broker.sn.link import (
@@ -18,6 +17,7 @@ from holdfast.broker.sn.outgoing import NEEDS_ID, READY, TOO_LARGE, Outgoing
 from holdfast.broker.sn.publishing import release, take_publish
 from holdfast.broker.sn.repeats import REGISTERED, SUBSCRIBED, UNSUBSCRIBED
 from holdfast.broker.sn.welcome import attach, may_have, start, take_session
+from holdfast.broker.snapshot import step
 from holdfast.broker.subscribing import FIRST_QUANTUM, subscribe, unsubscribe
 from holdfast.broker.topics import SHARE, check_topic
 from holdfast.errors import ProtocolError
@@ -133,7 +133,7 @@ class Link2(Link):
                 self.username,
                 self.password,
             )
-            reason = objection(broker, packet)
+            reason = validate_connect(broker, packet)
         except ProtocolError as error:
             reason = error.reason
         if reason == SERVER_BUSY:
@@ -204,8 +204,7 @@ class Link2(Link):
             keep_alive_s = most_s
         attach(self, session, present, username, expiry_s, packet)
         self.keep_alive_ms = keep_alive_s * 1500  # [3.1.6-2]
-        if broker.log is not None:
-            broker.log.on_attached(broker, session, self.connection)
+        broker.recorder.on_attached(session, self.connection)
         answer = ConnAck(SUCCESS, connect.packet_id, present)
         if not connect.client_id:
             answer.client_id = client_id
@@ -331,8 +330,7 @@ class Link2(Link):
         if packet.qos == 0:
             return
         self.write(encode(Ack(PUBACK if packet.qos == 1 else PUBREC, packet.packet_id, reason)))
-        if self.broker.log is not None:
-            self.broker.log.guard(self.connection)
+        self.broker.recorder.hold(self.connection)
 
     def on_ack(self, packet: Ack) -> None:
         session = self.session
@@ -404,7 +402,7 @@ class Link2(Link):
                 alias, alias_type = self.alias_for(topic_field(topic_filter))  # [4.7.2.2-2]
         self.answer(SUBSCRIBED, data, encode(SubAck(packet_id, alias_type, alias, reason)))
         for snapshot in begun:
-            self.broker.step(snapshot, FIRST_QUANTUM)
+            step(self.broker, snapshot, FIRST_QUANTUM)
 
     def alias_for(self, field: bytes) -> tuple[int, int]:
         """The alias of a topic and its type; a predefined one goes before the client's own [4.7.2.2-4]."""
@@ -467,8 +465,7 @@ class Link2(Link):
         reason = packet.reason if packet.reason != NONE else NORMAL_DISCONNECTION
         if reason == NORMAL_DISCONNECTION and session.will is not None:  # [3.13.7-3]
             session.will = None
-            if broker.log is not None:
-                broker.log.on_will_cleared(broker, session)
+            broker.recorder.on_will_cleared(session)
         close(broker, self.connection, "client disconnected")
 
     def on_auth(self, packet: Auth) -> None:

@@ -2,8 +2,8 @@
 
 from mypy_extensions import mypyc_attr
 
-from holdfast.broker.connection import Connection
 from holdfast.broker.ports import Peer
+from holdfast.broker.session import Connection
 from holdfast.protocol.sn.frame import Envelope
 
 

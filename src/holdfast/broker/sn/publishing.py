@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.broker.connection import Connection
 from holdfast.broker.message import NEVER, Message, Publisher
-from holdfast.broker.publishing import accept, check_publish, may_publish, must_be_kept, publish_as
-from holdfast.broker.session import Session
+from holdfast.broker.publishing import accept, check_publish, may_publish, must_be_kept, publish_as, release_packet_id
+from holdfast.broker.session import Connection, Session
 from holdfast.broker.topics import matches
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.reasons import NOT_AUTHORIZED, QOS_NOT_SUPPORTED, QUOTA_EXCEEDED, SUCCESS
@@ -32,12 +31,11 @@ def take_publish(
     if qos > broker.settings.max_qos:
         raise ProtocolError(f"QoS is {qos}, expected no more than {broker.settings.max_qos}", QOS_NOT_SUPPORTED)
     broker.counters.messages_received[qos] += 1
-    broker.counters.received_by_version[connection.version] += 1
+    broker.counters.received_by_version[connection.agreed.version] += 1
     broker.counters.payload_received += len(payload)
     if qos == 2 and packet_id in session.unreleased:  # [SN2: 4.3.4-11]
         return SUCCESS
-    log = broker.log
-    if qos > 0 and log is not None and not log.healthy and must_be_kept(route, retain):
+    if qos > 0 and not broker.log.healthy and must_be_kept(route, retain):
         broker.counters.publishes_refused += 1
         return QUOTA_EXCEEDED
     if route.reserved or (broker.access is not None and not may_publish(broker, connection, field, retain, qos)):
@@ -50,7 +48,7 @@ def take_publish(
         retain and broker.settings.retain_available,
         b"",
         connection.publisher,
-        broker.offset + 1,
+        0,
         broker.now_ms,
         NEVER,
         False,
@@ -60,8 +58,7 @@ def take_publish(
         return reason
     if qos == 2:
         session.unreleased.add(packet_id)
-        if log is not None:
-            log.on_received(broker, session, packet_id)
+        broker.recorder.on_received(session, packet_id)
     return SUCCESS
 
 
@@ -69,10 +66,7 @@ def release(broker: "Broker", connection: Connection, session: Session, packet_i
     """PUBREL; False when the packet id is not known."""
     if packet_id not in session.unreleased:
         return False
-    session.unreleased.discard(packet_id)
-    if broker.log is not None and session.record_id:
-        broker.log.on_released(broker, session, packet_id)
-        broker.log.guard(connection)
+    release_packet_id(broker, connection, session, packet_id)
     return True
 
 

@@ -1,11 +1,9 @@
 """A CONNECT of MQTT-SN that is accepted: whose session it is, who has to go for it, and the link's place in it."""
 
-from holdfast.broker.connection import Connection
-from holdfast.broker.handshake import is_banned, take_over
-from holdfast.broker.lifecycle import end_session
+from holdfast.broker.lifecycle import end_session, is_banned, take_over
 from holdfast.broker.message import Publisher
 from holdfast.broker.publishing import check_publish
-from holdfast.broker.session import PendingWill, Session
+from holdfast.broker.session import Connection, PendingWill, Session
 from holdfast.broker.sn.link import Link
 from holdfast.protocol.mqtt.connection import CONNECTED
 from holdfast.protocol.mqtt.packets import Connect
@@ -38,11 +36,11 @@ def take_session(
     old = broker.sessions.get(client_id)
     if old is not None:
         before = old.connection
-        carrier = before.carrier if before is not None else None
-        if isinstance(carrier, Link):
+        adapter = before.adapter if before is not None else None
+        if isinstance(adapter, Link):
             # To the same address a goodbye would look like the end of what has just begun.
-            carrier.silent = carrier.key == link.key
-            if not sends_will and carrier.protocol == link.protocol:
+            adapter.silent = adapter.key == link.key
+            if not sends_will and adapter.protocol == link.protocol:
                 old.will = None
         take_over(broker, old)
         if not clean_start and not old.ended:
@@ -66,10 +64,11 @@ def attach(link: Link, session: Session, present: bool, username: str, expiry_s:
     connection.client_id = session.client_id
     connection.username = username
     connection.connected_at_ms = broker.now_ms
-    connection.outbox_limit = broker.settings.max_outbox_bytes
-    connection.plain = False  # frames of MQTT are nothing for it
+    connection.outbox.limit = broker.settings.max_outbox_bytes
+    connection.agreed.plain = False  # frames of MQTT are nothing for it
     connection.publisher = Publisher(session.client_id, username, link.protocol)
     session.connection = connection
+    session.attached = True
     session.protocol = link.protocol
     session.expires_at_ms = 0
     session.expiry_s = expiry_s
@@ -78,7 +77,7 @@ def attach(link: Link, session: Session, present: bool, username: str, expiry_s:
     link.session = session
     link.client_id = session.client_id
     if present:
-        link.first_id = 0x8000 + broker.offset % 0x4000  # the table may have been lost: see ids.py
+        link.first_id = 0x8000 + broker.log.position % 0x4000  # the table may have been lost: see ids.py
     broker.counters.connected_now += 1
     broker.counters.connected_most = max(broker.counters.connected_most, broker.counters.connected_now)
     link.gateway.bind(link)

@@ -15,7 +15,7 @@ from holdfast.errors import UsageError
 from holdfast.spark.fold import fold, matching, moment_literal, not_expired
 from holdfast.spark.jobs.live import Live, read_live
 from holdfast.spark.keeper import history_frame
-from holdfast.spark.mqtt.link import LinkOptions
+from holdfast.spark.mqtt.connection import BrokerOptions
 from holdfast.spark.ranges import History
 
 SLACK_S = 2.0
@@ -34,7 +34,7 @@ class Audit(NamedTuple):
 
 
 def audit_live(
-    spark: SparkSession, history: History, options: LinkOptions, topic_filter: str = "#", wait_s: float = 60.0
+    spark: SparkSession, history: History, options: BrokerOptions, topic_filter: str = "#", wait_s: float = 60.0
 ) -> Audit:
     """Compare the fold of history with what the running broker sends to a new subscriber."""
     live = read_live(spark, options, topic_filter)

@@ -16,9 +16,8 @@ from pyspark.sql import functions as F
 
 from holdfast.errors import ProtocolError
 from holdfast.history.schema import arrow_schema
-from holdfast.spark.mqtt.link import Link, LinkOptions
+from holdfast.spark.mqtt.connection import BrokerOptions, PahoConnection, batch_of, row_of
 from holdfast.spark.mqtt.retained import ASKING, END_TOPIC, changed_since
-from holdfast.spark.mqtt.rows import batch_of, row_of
 
 PASSES = 20
 LONGEST_S = 120.0
@@ -76,7 +75,7 @@ class _Pass:
         return self.end is not None and self.received >= self.end["count"]
 
 
-def read_live(spark: SparkSession, options: LinkOptions, topic_filter: str, quiet_s: float = 3.0) -> Live:
+def read_live(spark: SparkSession, options: BrokerOptions, topic_filter: str, quiet_s: float = 3.0) -> Live:
     begun = time.time()
     names = arrow_schema().names
     whole: list[pa.RecordBatch] = []
@@ -104,15 +103,15 @@ def read_live(spark: SparkSession, options: LinkOptions, topic_filter: str, quie
     return Live(rows, since, begun, time.time(), table.num_rows + len(patch))
 
 
-def _ask(options: LinkOptions, topic_filter: str, since: int | None, quiet_s: float) -> _Pass:
-    link = Link(options, user_properties=ASKING)
-    answer = _Pass(link.version)
-    link.on_message = answer.add
+def _ask(options: BrokerOptions, topic_filter: str, since: int | None, quiet_s: float) -> _Pass:
+    connection = PahoConnection(options, user_properties=ASKING)
+    answer = _Pass(connection.version)
+    connection.on_message = answer.add
     try:
-        link.subscribe(topic_filter, 2, properties=None if since is None else changed_since(since))
+        connection.subscribe(topic_filter, 2, properties=None if since is None else changed_since(since))
         answer.last_at = time.monotonic()
         while not answer.complete() and time.monotonic() - answer.last_at < (LONGEST_S if answer.marks else quiet_s):
-            link.turn(0.1)
+            connection.poll(0.1)
         if answer.marks and not answer.complete():
             raise ProtocolError(
                 f"the retained set of {options.address} was not complete {LONGEST_S:g} s after its last message", 0x88
@@ -124,4 +123,4 @@ def _ask(options: LinkOptions, topic_filter: str, since: int | None, quiet_s: fl
         answer.gather(0)
         return answer
     finally:
-        link.close()
+        connection.close()

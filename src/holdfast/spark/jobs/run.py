@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
 
-from holdfast.spark.jobs.moving import with_fresh_look
+from holdfast.spark.failure import retry_on_vacuumed_files
 from holdfast.spark.keeper import BY_TIME, Keeper
 from holdfast.spark.merge import BY_TOPIC
 
@@ -96,7 +96,7 @@ class Runner:
     def _advance(self, names: Sequence[str], until: int | None) -> int:
         begun = time.monotonic()
         work = partial(self.keeper.advance_together, names, self.max_offsets, until)
-        moved = with_fresh_look(self.keeper.history, work)
+        moved = retry_on_vacuumed_files(self.keeper.history, work)
         if moved:
             behind = self.keeper.behind(names[0])
             applied = self.keeper.tables[names[0]].applied

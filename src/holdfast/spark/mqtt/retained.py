@@ -19,12 +19,11 @@ from paho.mqtt.properties import Properties
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from holdfast.errors import ProtocolError
-from holdfast.spark.mqtt.link import LINK_OPTIONS, Link, LinkOptions
-from holdfast.spark.mqtt.rows import batch_of, row_of
+from holdfast.spark.mqtt.connection import BROKER_OPTIONS, BrokerOptions, PahoConnection, batch_of, row_of
 from holdfast.spark.options import Options
 from holdfast.spark.topics import TopicFilter
 
-RETAINED_OPTIONS = (*LINK_OPTIONS, "quietPeriod", "timeout")
+RETAINED_OPTIONS = (*BROKER_OPTIONS, "quietPeriod", "timeout")
 END_TOPIC = "$holdfast/snapshot/end"
 ASKING = (("holdfast-snapshot", "mark"), ("holdfast-retained-meta", "on"))
 BATCH_ROWS = 4096
@@ -33,7 +32,7 @@ PASSES = 20
 FEW = 100
 
 
-class Snapshot:
+class ReceivedSnapshot:
     """The messages of one retained set as they come in, and whether they are all."""
 
     def __init__(self, topic_filter: str, version: int) -> None:
@@ -70,7 +69,7 @@ class Snapshot:
         """Whether there is more to come, as far as one can tell."""
         return not self.complete() and (self.marks or time.monotonic() - self.last_at < quiet)
 
-    def take(self) -> list[dict[str, Any]]:
+    def pop_rows(self) -> list[dict[str, Any]]:
         rows, self.rows = self.rows, []
         return rows
 
@@ -78,7 +77,7 @@ class Snapshot:
 class RetainedReader(DataSourceReader):
     def __init__(self, options: Options, columns: list[str]) -> None:
         self.columns = columns
-        self.link = LinkOptions(options)
+        self.broker = BrokerOptions(options)
         self.topic_filter = TopicFilter(options.text("topic", "filter", "subscribe") or "#").text
         # QoS 0 by default: other brokers count a snapshot of QoS 1 against a queue limit and silently drop the rest
         self.qos = options.number("QoS", default=0, most=2) or 0
@@ -89,7 +88,7 @@ class RetainedReader(DataSourceReader):
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        for rows, _end in read_snapshot(self.link, self.topic_filter, self.qos, self.quiet, self.timeout):
+        for rows, _end in read_snapshot(self.broker, self.topic_filter, self.qos, self.quiet, self.timeout):
             if rows:
                 yield batch_of(rows, self.columns)
 
@@ -98,18 +97,18 @@ Rows = list[dict[str, Any]]
 
 
 def read_snapshot(
-    options: LinkOptions, topic_filter: str, qos: int, quiet: float, timeout: float
+    options: BrokerOptions, topic_filter: str, qos: int, quiet: float, timeout: float
 ) -> Iterator[tuple[Rows, dict[str, Any] | None]]:
-    """Rows as they come; with the last of them what the broker said at the end, None from one that says nothing."""
+    """Yields rows as they come; with the last of them what the broker said at the end, None if it says nothing."""
     reader = _Passes(options, qos, quiet, timeout)
     since: int | None = None
     for _ in range(PASSES):
-        snapshot, rows = yield from reader.take(topic_filter, since)
+        snapshot, rows = yield from reader.read(topic_filter, since)
         missing = snapshot.changed - reader.seen
         if snapshot.end is not None and since is not None and len(missing) <= FEW:
             # most likely they are not retained at all, and are published without end: each is asked for by itself
             for topic in sorted(missing):
-                rows += yield from reader.settle(topic)
+                rows += yield from reader.read_one(topic)
             missing = set()
         if snapshot.end is None or not missing:
             yield rows, snapshot.end
@@ -122,36 +121,40 @@ def read_snapshot(
 class _Passes:
     """One read of a retained set, in as many goes as it takes. Each topic is given out once."""
 
-    def __init__(self, options: LinkOptions, qos: int, quiet: float, timeout: float) -> None:
+    def __init__(self, options: BrokerOptions, qos: int, quiet: float, timeout: float) -> None:
         self.options, self.qos, self.quiet, self.timeout = options, qos, quiet, timeout
         self.deadline = time.monotonic() + timeout
         self.seen: set[str] = set()
 
-    def take(self, topic_filter: str, since: int | None) -> Generator[tuple[Rows, None], None, tuple[Snapshot, Rows]]:
-        """The retained set, or what has changed of it since; the last of its rows are returned."""
-        link = Link(self.options, user_properties=ASKING)
-        snapshot = Snapshot(topic_filter, link.version)
-        link.on_message = snapshot.add
+    def read(
+        self, topic_filter: str, since: int | None
+    ) -> Generator[tuple[Rows, None], None, tuple[ReceivedSnapshot, Rows]]:
+        """Yields the retained set, or what has changed of it since; the last of its rows are returned."""
+        connection = PahoConnection(self.options, user_properties=ASKING)
+        snapshot = ReceivedSnapshot(topic_filter, connection.version)
+        connection.on_message = snapshot.add
         try:
-            link.subscribe(topic_filter, self.qos, properties=None if since is None else changed_since(since))
-            for rows in _arriving(link, snapshot, self.quiet, self.deadline, self.timeout):
+            connection.subscribe(topic_filter, self.qos, properties=None if since is None else changed_since(since))
+            for rows in _arriving(connection, snapshot, self.quiet, self.deadline, self.timeout):
                 yield _new(rows, self.seen), None
         finally:
-            link.close()
-        return snapshot, _new(snapshot.take(), self.seen)
+            connection.close()
+        return snapshot, _new(snapshot.pop_rows(), self.seen)
 
-    def settle(self, topic: str) -> Generator[tuple[Rows, None], None, Rows]:
-        """Whether one topic has a retained message, and which."""
+    def read_one(self, topic: str) -> Generator[tuple[Rows, None], None, Rows]:
+        """Returns the retained message of one topic, if it has one."""
         for _ in range(PASSES):
-            snapshot, rows = yield from self.take(topic, None)
+            snapshot, rows = yield from self.read(topic, None)
             if rows or topic not in snapshot.changed:
                 return rows
         raise ProtocolError(f"{topic!r} changed each of {PASSES} times that its retained message was asked for")
 
 
 def changed_since(version: int) -> Properties:
-    """Ask a broker of ours for what has changed since this version of the retained set, deletions included."""
-    asked = Properties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
+    """Returns what asks a broker of ours for what has changed since this version of the retained set, deletions
+    included.
+    """
+    asked = Properties(PacketTypes.SUBSCRIBE)
     asked.UserProperty = [("holdfast-since", str(version))]
     return asked
 
@@ -164,10 +167,10 @@ def _new(rows: list[dict[str, Any]], seen: set[str]) -> list[dict[str, Any]]:
 
 
 def _arriving(
-    link: Link, snapshot: Snapshot, quiet: float, deadline: float, timeout: float
+    connection: PahoConnection, snapshot: ReceivedSnapshot, quiet: float, deadline: float, timeout: float
 ) -> Iterator[list[dict[str, Any]]]:
-    """Turn the link until the snapshot is complete, handing out full batches on the way."""
-    where = f"{snapshot.topic_filter!r} at {link.options.address}"
+    """Polls the connection until the snapshot is complete, handing out full batches on the way."""
+    where = f"{snapshot.topic_filter!r} at {connection.options.address}"
     snapshot.last_at = time.monotonic()
     while snapshot.waits(quiet):
         if time.monotonic() > deadline:
@@ -176,8 +179,8 @@ def _arriving(
                 "raise option 'timeout'",
                 0x88,
             )
-        link.turn(min(0.1, quiet / 2))
+        connection.poll(min(0.1, quiet / 2))
         if len(snapshot.rows) >= BATCH_ROWS:
-            yield snapshot.take()
+            yield snapshot.pop_rows()
     if snapshot.end is not None and snapshot.end["count"] != snapshot.received:
         raise ProtocolError(f"expected {snapshot.end['count']} retained messages of {where}, got {snapshot.received}")

@@ -26,11 +26,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from holdfast.errors import ProtocolError, UsageError
-from holdfast.spark.mqtt.link import LINK_OPTIONS, Link, LinkOptions
+from holdfast.spark.mqtt.connection import BROKER_OPTIONS, BrokerOptions, PahoConnection
 from holdfast.spark.options import Options
 
 SINK_OPTIONS = (
-    *LINK_OPTIONS,
+    *BROKER_OPTIONS,
     "retain",
     "window",
     "deadLetterPath",
@@ -79,7 +79,7 @@ class Publishing:
     """The options of a sink, checked against the columns. Picklable: the work happens in executors."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self.link = LinkOptions(options)
+        self.broker = BrokerOptions(options)
         self.columns = self._check(schema)
         self.topic = options.text("topic")
         if self.topic is None and "topic" not in self.columns:
@@ -164,8 +164,8 @@ class _Outgoing:
 
     def __init__(self, plan: Publishing, batch_id: str) -> None:
         self.plan, self.batch_id = plan, batch_id
-        self.link = Link(plan.link, window=plan.window)
-        self.link.on_published = self._answered
+        self.connection = PahoConnection(plan.broker, window=plan.window)
+        self.connection.on_published = self._answered
         self.waiting: dict[int, dict[str, Any]] = {}
         self.refused: deque[tuple[dict[str, Any], str]] = deque()
         self.rows = 0
@@ -176,7 +176,7 @@ class _Outgoing:
     def send(self, rows: list[dict[str, Any]]) -> None:
         for row in rows:
             self._send(row)
-        self._settle()
+        self._handle_refused()
 
     def _send(self, row: dict[str, Any]) -> None:
         topic = row.get("topic") or self.plan.topic or ""
@@ -187,21 +187,21 @@ class _Outgoing:
         self.rows += 1
         self.topics.add(hashlib.blake2b(topic.encode(), digest_size=8).digest())
         try:
-            info = self.link.client.publish(topic, data, int(qos or 0), bool(retain), self._properties(row))
+            info = self.connection.client.publish(topic, data, int(qos or 0), bool(retain), self._properties(row))
         except (ValueError, TypeError) as error:
             self.refused.append((row, str(error)))
-            self._settle()
+            self._handle_refused()
             return
         if qos:
             self.waiting[info.mid] = row
-        while len(self.waiting) >= self.link.window:
-            self.link.turn(1.0)
-            self._settle()
+        while len(self.waiting) >= self.connection.window:
+            self.connection.poll(1.0)
+            self._handle_refused()
 
     def _properties(self, row: dict[str, Any]) -> Properties | None:
-        if self.link.version != paho.MQTTv5:
+        if self.connection.version != paho.MQTTv5:
             return None
-        found = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        found = Properties(PacketTypes.PUBLISH)
         if row.get("content_type") is not None:
             found.ContentType = row["content_type"]
         if row.get("response_topic") is not None:
@@ -228,30 +228,30 @@ class _Outgoing:
         if row is not None and reason.is_failure:
             self.refused.append((row, str(reason)))
 
-    def _settle(self) -> None:
-        """A refused row fails the batch, or is put aside where the user asked for that."""
+    def _handle_refused(self) -> None:
+        """Fails the batch for a refused row, or puts the row aside where the user asked for that."""
         while self.refused:
             row, why = self.refused.popleft()
             topic = row.get("topic") or self.plan.topic
             if self.plan.dead_letters is None:
                 raise ProtocolError(
-                    f"the broker at {self.plan.link.address} refused a message on {topic!r}: {why}", 0x80
+                    f"the broker at {self.plan.broker.address} refused a message on {topic!r}: {why}", 0x80
                 )
             self.turned_down += 1
             self.letters.append({**row, "topic": topic, "reason": why})
 
     def finish(self) -> Written:
-        deadline = time.monotonic() + max(LEAST_WAIT_S, self.plan.link.timeout)
-        while self.waiting or self.link.client.want_write():
+        deadline = time.monotonic() + max(LEAST_WAIT_S, self.plan.broker.timeout)
+        while self.waiting or self.connection.client.want_write():
             if time.monotonic() > deadline:
                 raise ProtocolError(
-                    f"{len(self.waiting)} messages were not acknowledged by {self.plan.link.address}", 0x88
+                    f"{len(self.waiting)} messages were not acknowledged by {self.plan.broker.address}", 0x88
                 )
             before = len(self.waiting)
-            self.link.turn(0.2)
+            self.connection.poll(0.2)
             if len(self.waiting) < before:
-                deadline = time.monotonic() + max(LEAST_WAIT_S, self.plan.link.timeout)
-        self._settle()
+                deadline = time.monotonic() + max(LEAST_WAIT_S, self.plan.broker.timeout)
+        self._handle_refused()
         if self.letters:
             self._keep_letters()
         return Written(self.batch_id, self.rows, self.turned_down, b"".join(self.topics))
@@ -264,7 +264,7 @@ class _Outgoing:
         pq.write_table(pa.Table.from_pylist(self.letters), folder / f"{self.batch_id}-{uuid.uuid4().hex}.parquet")
 
     def close(self) -> None:
-        self.link.close()
+        self.connection.close()
 
 
 class BatchWriter(DataSourceArrowWriter):

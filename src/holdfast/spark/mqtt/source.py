@@ -1,9 +1,11 @@
-"""The data source `mqtt`: retained sets as a batch, live messages as a stream, rows as publishes."""
+"""The data source `mqtt`: retained sets as a batch, rows as publishes.
+
+Its stream is `holdfast_mqtt_stream`, which adds itself to this class; `pyspark_mqtt` registers both as one.
+"""
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
 )
@@ -35,11 +37,6 @@ class MqttSource(DataSource):
         from holdfast.spark.mqtt.retained import RETAINED_OPTIONS, RetainedReader
 
         return RetainedReader(Options(self.options, RETAINED_OPTIONS, self.name()), self._columns(schema))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from holdfast.spark.mqtt.stream import STREAM_OPTIONS, SpoolReader
-
-        return SpoolReader(Options(self.options, STREAM_OPTIONS, self.name()), self._columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from holdfast.spark.mqtt.sink import SINK_OPTIONS, BatchWriter, Publishing

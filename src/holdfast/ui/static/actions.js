@@ -3,6 +3,11 @@
 import { call } from "/static/api.js";
 import { ask, count, h, size, toast } from "/static/dom.js";
 
+/** @import { Cleared, Publication, Rehearsal } from "../api.d.ts" */
+
+/** @param {{ title?: string, topic?: string, payload?: string, qos?: number, retain?: boolean, fixed?: boolean,
+ *   content_type?: string | null, user_properties?: string[][] }} given
+ * @returns {Promise<boolean>} whether it was published */
 export async function publish(given = {}) {
   const topic = h("input", { name: "topic", required: true, value: given.topic || "", readOnly: Boolean(given.fixed) });
   const payload = h("textarea", { name: "payload", rows: 8, value: given.payload || "" });
@@ -18,6 +23,7 @@ export async function publish(given = {}) {
     { name: "publish", label: "Publish", class: "main" }, { name: null, label: "Cancel" }]);
   if (answer !== "publish") return false;
   try {
+    /** @type {Publication} */
     const message = { topic: topic.value, payload: payload.value, qos: Number(qos.value), retain: retain.checked };
     if (expiry.value) message.expiry_s = Number(expiry.value);
     if (type.value) message.content_type = type.value;
@@ -32,11 +38,14 @@ export async function publish(given = {}) {
   }
 }
 
-// Deletes what matches, after showing how much that is. `after` is called when something has changed.
+/** Deletes what matches, after showing how much that is. `after` is called when something has changed.
+ * @param {{ filter: string, older_than?: number, client_id?: string }} conditions
+ * @param {() => void} after */
 export async function remove(conditions, after = () => {}) {
+  /** @type {Rehearsal} */
   let seen;
   try {
-    seen = await call("DELETE", "/api/v1/retained", { ...conditions, dry_run: "true" });
+    seen = /** @type {Rehearsal} */ (await call("DELETE", "/api/v1/retained", { ...conditions, dry_run: "true" }));
   } catch (error) {
     toast(error.message);
     return;
@@ -51,7 +60,8 @@ export async function remove(conditions, after = () => {}) {
     { name: "delete", label: `Delete ${count(seen.count)}`, class: "danger" }, { name: null, label: "Cancel" }]);
   if (answer !== "delete") return;
   try {
-    const done = await call("DELETE", "/api/v1/retained", { ...conditions, dry_run: "false", token: seen.token });
+    const done = /** @type {Cleared} */ (
+      await call("DELETE", "/api/v1/retained", { ...conditions, dry_run: "false", token: seen.token }));
     after();
     toast(`Deleted ${count(done.count)}`, { label: "Undo", run: () => undo(done.operation, after) });
   } catch (error) {
@@ -59,6 +69,8 @@ export async function remove(conditions, after = () => {}) {
   }
 }
 
+/** @param {string} operation
+ * @param {() => void} after */
 export async function undo(operation, after) {
   try {
     const done = await call("POST", `/api/v1/operations/${operation}/undo`);

@@ -1,6 +1,12 @@
 // The HTTP API, and the live channel.
 
+/** @import { Call, Get, Overview, Summary } from "../api.d.ts" */
+/** @typedef {{ detail?: string }} Problem what is read of RFC 9457 problem details */
+/** @typedef {{ overview: Overview, messages?: Summary[], gone?: string[], places?: { place: string | null, children: number }[] }} Told */
+
 export class ApiError extends Error {
+  /** @param {number} status
+   * @param {Problem} problem */
   constructor(status, problem) {
     super(problem.detail || `status ${status}`);
     this.status = status;
@@ -8,15 +14,28 @@ export class ApiError extends Error {
   }
 }
 
+/** @type {() => void} */
 let onUnknown = () => {};
+
+/** @param {() => void} run */
 export function whenLoginNeeded(run) { onUnknown = run; }
 
-export async function call(method, path, query = {}, body = undefined) {
-  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+/** Any request. `call` and `get` are the same, with the types of the API's own operations.
+ * @param {string} method
+ * @param {string} path
+ * @param {Record<string, string | number | boolean | null | undefined>} query
+ * @param {unknown} body
+ * @returns {Promise<any>} */
+export async function request(method, path, query = {}, body = undefined) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "")
+    .map(([name, value]) => [name, String(value)]);
   const search = new URLSearchParams(given).toString();
-  const options = { method, headers: { "X-Requested-With": "holdfast" }, credentials: "same-origin" };
+  /** @type {Record<string, string>} */
+  const headers = { "X-Requested-With": "holdfast" };
+  /** @type {RequestInit} */
+  const options = { method, headers, credentials: "same-origin" };
   if (body !== undefined) {
-    options.headers["Content-Type"] = "application/json";
+    headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
   }
   const response = await fetch(path + (search ? `?${search}` : ""), options);
@@ -31,8 +50,13 @@ export async function call(method, path, query = {}, body = undefined) {
   return answer;
 }
 
-export const get = (path, query) => call("GET", path, query);
+/** @type {Call} */
+export const call = request;
 
+/** @type {Get} */
+export const get = (/** @type {string} */ path, /** @type {any} */ query) => request("GET", path, query);
+
+/** @param {string} base64 */
 export function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
@@ -40,10 +64,14 @@ export function bytesOf(base64) {
 // One WebSocket for the page. It says what is shown with `watch`, and tells listeners what changed.
 class Live {
   constructor() {
+    /** @type {Set<(told: Told) => void>} */
     this.listeners = new Set();
+    /** @type {{ topics: string[], places: (string | null)[] }} */
     this.asked = { topics: [], places: [] };
+    /** @type {WebSocket | null} */
     this.socket = null;
     this.wanted = false;
+    /** @type {(state: "on" | "off") => void} */
     this.onState = () => {};
   }
 
@@ -70,6 +98,8 @@ class Live {
     if (this.socket) this.socket.close();
   }
 
+  /** @param {string[]} topics
+   * @param {(string | null)[]} places */
   watch(topics, places) {
     const asked = { topics, places };
     if (JSON.stringify(asked) === JSON.stringify(this.asked)) return;
@@ -81,6 +111,7 @@ class Live {
     if (this.socket && this.socket.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(this.asked));
   }
 
+  /** @param {(told: Told) => void} run */
   listen(run) {
     this.listeners.add(run);
     return () => this.listeners.delete(run);

@@ -6,23 +6,34 @@ const WIDTH = 600;
 const HEIGHT = 150;
 const BOTTOM = 16;
 
+/** @typedef {{ name: string, values: number[] }} Line */
+
+/** @param {string} title
+ * @param {{ fromZero?: boolean, points?: boolean }} options */
 export function chart(title, options = {}) {
   const figure = h("figure", { class: "chart" });
-  const caption = h("figcaption", {}, h("span", {}, title), h("b", {}, ""));
+  const value = h("b", {}, "");
+  const caption = h("figcaption", {}, h("span", {}, title), value);
   const tip = h("div", { class: "tip", hidden: true });
   figure.append(caption, tip);
+  /** @type {{ times: number[], lines: Line[], first: number, last: number } | null} */
   let drawn = null;
 
-  // `lines` are [{name, values}], `times` milliseconds; all of the same length.
+  /** All of the same length.
+   * @param {number[]} times milliseconds
+   * @param {Line[]} lines
+   * @param {string} [now] */
   function draw(times, lines, now) {
-    caption.lastChild.textContent = now ?? "";
+    value.textContent = now ?? "";
     const values = lines.flatMap((line) => line.values).filter(Number.isFinite);
     let low = options.fromZero === false && values.length ? Math.min(...values) : Math.min(0, ...values);
     let high = values.length ? Math.max(...values) : 1;
     if (high === low) { high += 1; if (options.fromZero === false) low -= 1; }
     const first = times[0] ?? 0;
     const last = times[times.length - 1] ?? 1;
+    /** @param {number} at */
     const x = (at) => (last === first ? WIDTH : ((at - first) / (last - first)) * WIDTH);
+    /** @param {number} value */
     const y = (value) => HEIGHT - ((value - low) / (high - low)) * (HEIGHT - 12);
     const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT + BOTTOM}`, preserveAspectRatio: "none", role: "img",
       "aria-label": title });
@@ -52,14 +63,15 @@ export function chart(title, options = {}) {
 
   figure.addEventListener("pointermove", (event) => {
     const plot = figure.querySelector(".plot");
-    if (!drawn || !drawn.times.length || !plot) return;
+    const shown = drawn;
+    if (!shown || !shown.times.length || !plot) return;
     const box = plot.getBoundingClientRect();
     const part = Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
-    const at = drawn.first + part * (drawn.last - drawn.first);
+    const at = shown.first + part * (shown.last - shown.first);
     let near = 0;
-    drawn.times.forEach((time, i) => { if (Math.abs(time - at) < Math.abs(drawn.times[near] - at)) near = i; });
-    tip.textContent = `${when(drawn.times[near])}: ` + drawn.lines.map((line) =>
-      `${drawn.lines.length > 1 ? `${line.name} ` : ""}${compact(line.values[near])}`).join(", ");
+    shown.times.forEach((time, i) => { if (Math.abs(time - at) < Math.abs(shown.times[near] - at)) near = i; });
+    tip.textContent = `${when(shown.times[near])}: ` + shown.lines.map((line) =>
+      `${shown.lines.length > 1 ? `${line.name} ` : ""}${compact(line.values[near])}`).join(", ");
     tip.hidden = false;
   });
   figure.addEventListener("pointerleave", () => { tip.hidden = true; });

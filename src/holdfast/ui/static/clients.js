@@ -3,6 +3,12 @@
 import { call, get } from "/static/api.js";
 import { ask, count, debounce, fill, h, span, toast, when } from "/static/dom.js";
 
+/** @import { EmqxClient, EmqxClients, EmqxSubscription } from "../api.d.ts" */
+
+/** @type {Record<number, string>} */
+const VERSIONS = { 3: "3.1", 4: "3.1.1", 5: "5.0" };
+
+/** @param {HTMLElement} page */
 export function clients(page) {
   const search = h("input", { type: "search", class: "search", placeholder: "Part of a client id", "aria-label": "Search" });
   const list = h("section", { class: "card" });
@@ -21,27 +27,31 @@ export function clients(page) {
     }
   }
 
+  /** @param {EmqxClients} answer */
   function draw(answer) {
     const { meta } = answer;
     fill(list, h("p", { class: "soft" }, `${count(meta.count)} clients`),
       h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["Client", "State", "Address", "Version", "Subscriptions", "Queued"].map((one) => h("th", {}, one)))),
         h("tbody", {}, answer.data.map((one) => h("tr", { class: "pick", tabindex: "0", onclick: () => open(one), onkeydown: (event) => { if (event.key === "Enter") open(one); } },
           h("td", {}, one.clientid), h("td", {}, h("span", { class: `state ${one.connected ? "on" : "off"}` }, one.connected ? "connected" : "absent")),
-          h("td", {}, one.ip_address ? `${one.ip_address}:${one.port}` : ""), h("td", {}, { 3: "3.1", 4: "3.1.1", 5: "5.0" }[one.proto_ver] || one.proto_name),
+          h("td", {}, one.ip_address ? `${one.ip_address}:${one.port}` : ""), h("td", {}, VERSIONS[one.proto_ver] || one.proto_name),
           h("td", { class: "right" }, count(one.subscriptions_cnt)), h("td", { class: "right" }, count(one.mqueue_len))))))),
       h("div", { class: "buttons" },
         meta.page > 1 ? h("button", { type: "button", onclick: () => { number -= 1; look(); } }, "Before") : null,
         meta.hasnext ? h("button", { type: "button", onclick: () => { number += 1; look(); } }, "Next") : null));
   }
 
+  /** @param {EmqxClient} one */
   async function open(one) {
-    let subscriptions = { data: [], meta: { count: 0 } };
+    let subscriptions = { data: /** @type {EmqxSubscription[]} */ ([]), meta: { count: 0 } };
     try {
       subscriptions = await get("/api/v5/subscriptions", { clientid: one.clientid, limit: 500 });
     } catch (error) {
       toast(error.message);
     }
     detail.hidden = false;
+    /** @param {string} name
+     * @param {string | null} value */
     const row = (name, value) => (value === null || value === "" ? null : h("tr", {}, h("th", {}, name), h("td", {}, value)));
     fill(detail, h("h2", { class: "topic" }, one.clientid),
       h("table", { class: "facts" }, h("tbody", {}, row("User", one.username), row("Connected", one.connected_at ? `${when(Date.parse(one.connected_at))}, ${span(Date.now() - Date.parse(one.connected_at))} ago` : "no"),
@@ -56,6 +66,7 @@ export function clients(page) {
     if (matchMedia("(max-width: 900px)").matches) detail.scrollIntoView();
   }
 
+  /** @param {EmqxClient} one */
   async function end(one) {
     const what = one.connected ? "Disconnect" : "End the session of";
     const answer = await ask(`${what} ${one.clientid}?`, h("p", {}, one.connected ? "The client may connect again at once." : "What waits for it is lost."),

@@ -5,16 +5,24 @@ import { publish, remove } from "/static/actions.js";
 import { count, debounce, fill, h, size, span, toast, when } from "/static/dom.js";
 import { past } from "/static/past.js";
 import { formsOf } from "/static/payload.js";
-import { Tree } from "/static/tree.js";
+import { branch, Tree } from "/static/tree.js";
+
+/** @import { Span, Summary, Whole } from "../api.d.ts" */
+/** @import { Branch, Shown } from "/static/tree.js" */
 
 const STEPS = 1000;
 
+/** @param {HTMLElement} page
+ * @param {URLSearchParams} query */
 export function explorer(page, query) {
   const detail = h("section", { class: "detail", "aria-label": "Message" }, h("p", { class: "empty" }, "Choose a topic."));
   const tree = new Tree({ onSelect: (node) => open(node), onShown: debounce(150, watch) });
+  /** @type {Branch | null} */
   let chosen = null; // the node
+  /** @type {Whole | null} */
   let message = null; // what is shown of it
   let atMs = 0;
+  /** @type {Span | null} */
   let reach = null;
   let shownForm = "";
 
@@ -40,12 +48,14 @@ export function explorer(page, query) {
     time.hidden = reach.from_ms === null;
   }).catch((error) => toast(error.message));
   look();
-  if (query.get("topic")) openTopic(query.get("topic"));
+  const wanted = query.get("topic");
+  if (wanted) openTopic(wanted);
 
   function momentMs() {
     const part = Number(slider.value) / STEPS;
     if (part >= 1 || !reach) return 0;
-    return Math.round(reach.from_ms + (Date.now() - reach.from_ms) * part);
+    const fromMs = reach.from_ms ?? 0;
+    return Math.round(fromMs + (Date.now() - fromMs) * part);
   }
 
   function momentText() {
@@ -63,6 +73,7 @@ export function explorer(page, query) {
     if (chosen) open(chosen);
   }
 
+  /** @param {string} text */
   function filterOf(text) {
     return /[+#]/.test(text) ? { filter: text } : { contains: text };
   }
@@ -74,7 +85,9 @@ export function explorer(page, query) {
       try { await tree.load(); } catch (error) { toast(error.message); }
       return;
     }
+    /** @type {Summary[]} */
     const results = [];
+    /** @type {string | null} */
     let cursor = "";
     const asked = text;
     const more = async () => {
@@ -100,6 +113,7 @@ export function explorer(page, query) {
     await more();
   }
 
+  /** @param {Shown} shown */
   function watch(shown) {
     if (atMs) { live.watch([], []); return; }
     const topics = chosen && chosen.path !== null ? [...new Set([...shown.topics, chosen.path])] : shown.topics;
@@ -116,31 +130,38 @@ export function explorer(page, query) {
     for (const one of told.places || []) tree.refresh(one.place);
   });
 
+  /** @param {string} topic */
   function openTopic(topic) {
-    chosen = { path: topic, leaf: true, message: {} };
-    open(chosen);
+    open({ ...branch(topic, topic, 0), leaf: true });
   }
 
+  /** @param {Branch} node
+   * @param {boolean} quiet */
   async function open(node, quiet = false) {
     chosen = node;
     columns.classList.add("opened");
     const topic = node.path;
     if (!quiet) fill(detail, h("p", { class: "soft" }, "reading…"));
+    let found;
     try {
       // Lists, not the message itself: that there is none is no error here.
       const answer = atMs ? await get("/api/v1/retained/at", { filter: topic, at_ms: atMs, limit: 1 })
         : await get("/api/v1/retained", { filter: topic, payload: "true", limit: 1 });
-      message = answer.messages[0] || null;
+      found = /** @type {Whole | undefined} */ (answer.messages[0]);
       await reaching;
     } catch (error) {
-      fill(detail, h("p", { class: "problem" }, error.message));
+      if (chosen === node) fill(detail, h("p", { class: "problem" }, error.message));
       return;
     }
-    if (chosen !== node) return;
-    draw(node, quiet);
+    if (chosen !== node) return; // another topic was chosen meanwhile: what is shown is not this message
+    message = found || null;
+    draw(node, message, quiet);
   }
 
-  function draw(node, quiet) {
+  /** @param {Branch} node
+   * @param {Whole | null} message
+   * @param {boolean} quiet */
+  function draw(node, message, quiet) {
     const topic = node.path;
     const close = h("button", { type: "button", class: "plain close", onclick: () => { columns.classList.remove("opened"); } }, "‹ Topics");
     const below = node.leaf ? null : subtree(topic);
@@ -155,14 +176,16 @@ export function explorer(page, query) {
     fill(detail, close, h("h2", { class: "topic" }, topic),
       atMs ? h("p", { class: "soft" }, `As it was ${momentText()}`) : null,
       message ? null : h("p", { class: "soft" }, atMs ? "Nothing was retained on this topic." : "Nothing is retained on this topic itself."),
-      buttons, message ? shape() : null, message ? facts() : null, below, reach ? history || past(topic) : null);
+      buttons, message ? shape(message) : null, message ? facts(message) : null, below, reach ? history || past(topic) : null);
     if (history && message) detail.replaceChild(past(topic), history);
   }
 
-  function shape() {
+  /** @param {Whole} message */
+  function shape(message) {
     const forms = formsOf(message);
     const area = h("div", { class: "shape" });
     const tabs = h("div", { class: "tabs", role: "tablist" });
+    /** @param {string} name */
     const showForm = (name) => {
       const [title, make] = forms.find(([one]) => one === name) || forms[0];
       fill(area, make());
@@ -173,8 +196,11 @@ export function explorer(page, query) {
     return h("div", {}, tabs, area);
   }
 
-  function facts() {
-    const row = (name, value) => (value === null || value === undefined || value === "" ? null : h("tr", {}, h("th", {}, name), h("td", {}, value)));
+  /** @param {Whole} message */
+  function facts(message) {
+    /** @param {string} name
+     * @param {string | HTMLElement | null} value */
+    const row = (name, value) => (value === null || value === "" ? null : h("tr", {}, h("th", {}, name), h("td", {}, value)));
     const who = message.publisher;
     return h("table", { class: "facts" }, h("tbody", {},
       row("Size", size(message.size)), row("QoS", String(message.qos)),
@@ -186,13 +212,15 @@ export function explorer(page, query) {
       message.user_properties.map(([name, value]) => row(`Property ${name}`, value))));
   }
 
+  /** @param {number} ms */
   function countdown(ms) {
     const place = h("span", { class: "countdown" });
+    let seen = false;
     const tick = () => {
-      if (place.isConnected || !tick.seen) {
+      if (place.isConnected || !seen) {
         const left = ms - Date.now();
         place.textContent = left > 0 ? `in ${span(left)}` : "now";
-        tick.seen = tick.seen || place.isConnected;
+        seen = seen || place.isConnected;
         setTimeout(tick, 1000);
       }
     };
@@ -200,6 +228,7 @@ export function explorer(page, query) {
     return place;
   }
 
+  /** @param {string} topic */
   function subtree(topic) {
     const total = h("span", {}, "counting…");
     if (!atMs) {
@@ -218,6 +247,7 @@ export function explorer(page, query) {
     if (chosen) open(chosen, true);
   }
 
+  /** @param {Whole} one */
   async function copy(one) {
     try {
       await navigator.clipboard.writeText(one.text ?? one.payload);

@@ -4,6 +4,9 @@ import { get } from "/static/api.js";
 import { remove } from "/static/actions.js";
 import { count, debounce, fill, h, size, span, when } from "/static/dom.js";
 
+/** @import { HygieneReport } from "../api.d.ts" */
+
+/** @param {HTMLElement} page */
 export function hygiene(page) {
   const days = h("input", { type: "number", min: "0", step: "any", value: "30", class: "days", "aria-label": "Days" });
   const report = h("div", { class: "report" }, h("p", { class: "soft" }, "looking…"));
@@ -20,21 +23,30 @@ export function hygiene(page) {
     }
   }
 
+  /** @param {string} topic */
   function link(topic) {
     return h("a", { href: `#explorer?${new URLSearchParams({ topic })}` }, topic);
   }
 
+  /** @param {string} title
+   * @param {string} text
+   * @param {HTMLTableElement} table
+   * @param {HTMLElement | null} [button] */
   function section(title, text, table, button) {
     return h("section", { class: "card" }, h("h2", {}, title), h("p", { class: "soft" }, text),
       table && table.rows.length > 1 ? h("div", { class: "scroll" }, table) : h("p", {}, "None."), button);
   }
 
+  /** @param {string[]} titles
+   * @param {(string | HTMLElement)[][]} rows */
   function table(titles, rows) {
     return h("table", {}, h("thead", {}, h("tr", {}, titles.map((one) => h("th", {}, one)))),
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell) => h("td", {}, cell))))));
   }
 
+  /** @param {HygieneReport} found */
   function draw(found) {
+    /** @param {number} ms */
     const age = (ms) => h("span", { title: when(ms) }, `${span(Date.now() - ms)} ago`);
     const seconds = Math.round((Number(days.value) || 0) * 86400);
     fill(report,
@@ -51,6 +63,6 @@ export function hygiene(page) {
       section(`Retained commands: ${count(found.commands.count)}`, "An order that is kept is carried out again at every reconnect",
         table(["Topic", "Written", "Publisher"], found.commands.messages.map((one) => [link(one.topic), age(one.stored_at_ms), one.publisher.client_id]))),
       section(`About to expire: ${count(found.expiring.count)}`, "Within the hour",
-        table(["Topic", "Expires in"], found.expiring.messages.map((one) => [link(one.topic), span(one.expires_at_ms - Date.now())]))));
+        table(["Topic", "Expires in"], found.expiring.messages.map((one) => [link(one.topic), span((one.expires_at_ms ?? 0) - Date.now())]))));
   }
 }

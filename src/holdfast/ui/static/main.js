@@ -1,12 +1,16 @@
 // The frame: which page is shown, who is logged in, light or dark.
 
 import { call, get, live, whenLoginNeeded } from "/static/api.js";
-import { fill, h, toast } from "/static/dom.js";
+import { fill, h, part, toast } from "/static/dom.js";
 import { overview } from "/static/overview.js";
 import { explorer } from "/static/explorer.js";
 import { hygiene } from "/static/hygiene.js";
 import { clients } from "/static/clients.js";
 
+/** @import { Who } from "../api.d.ts" */
+/** @typedef {(page: HTMLElement, query: URLSearchParams) => (() => void) | void} Page opens it; gives what is to be done on leaving */
+
+/** @type {[string, string, Page][]} */
 const PAGES = [
   ["overview", "Overview", overview],
   ["explorer", "Explorer", explorer],
@@ -14,7 +18,8 @@ const PAGES = [
   ["clients", "Clients", clients],
 ];
 
-const page = document.getElementById("page");
+const page = part("page");
+/** @type {() => void} */
 let leave = () => {};
 
 function show() {
@@ -22,7 +27,7 @@ function show() {
   const [id, , open] = PAGES.find(([one]) => one === name) || PAGES[0];
   leave();
   live.watch([], []);
-  for (const link of document.querySelectorAll("#nav a")) {
+  for (const link of part("nav").querySelectorAll("a")) {
     if (link.dataset.page === id) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
@@ -32,9 +37,9 @@ function show() {
 }
 
 async function start() {
-  fill(document.getElementById("nav"), PAGES.map(([id, title]) =>
+  fill(part("nav"), PAGES.map(([id, title]) =>
     h("a", { href: `#${id}`, data: { page: id } }, title)));
-  const status = document.getElementById("status");
+  const status = part("status");
   live.onState = (state) => { status.dataset.state = state; status.title = `live channel: ${state}`; };
   whenLoginNeeded(logIn);
   const who = await get("/api/v1/whoami");
@@ -42,8 +47,9 @@ async function start() {
   enter(who);
 }
 
+/** @param {Who} who */
 function enter(who) {
-  const logout = document.getElementById("logout");
+  const logout = part("logout");
   logout.hidden = !who.login;
   logout.title = who.name || "";
   logout.onclick = async () => { live.stop(); await call("POST", "/api/v1/logout"); location.reload(); };
@@ -77,15 +83,16 @@ function logIn() {
 }
 
 const themes = ["auto", "light", "dark"];
+/** @param {string} theme */
 function setTheme(theme) {
   if (theme === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
   localStorage.setItem("theme", theme);
-  document.getElementById("theme").title = `Theme: ${theme}`;
+  part("theme").title = `Theme: ${theme}`;
 }
-setTheme(themes.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "auto");
-document.getElementById("theme").onclick = () => {
-  const next = themes[(themes.indexOf(localStorage.getItem("theme")) + 1) % themes.length];
+setTheme(themes.find((one) => one === localStorage.getItem("theme")) ?? "auto");
+part("theme").onclick = () => {
+  const next = themes[(themes.findIndex((one) => one === localStorage.getItem("theme")) + 1) % themes.length];
   setTheme(next);
   toast(`Theme: ${next}`);
 };

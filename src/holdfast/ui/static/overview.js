@@ -6,6 +6,9 @@ import { compact, count, fill, h, size, span } from "/static/dom.js";
 
 const KEPT = 900;
 
+/** @import { Overview } from "../api.d.ts" */
+
+/** @param {HTMLElement} page */
 export function overview(page) {
   const cards = h("section", { class: "cards", "aria-label": "Now" });
   const rates = chart("Messages a second");
@@ -19,9 +22,13 @@ export function overview(page) {
   fill(page, h("h1", {}, "Overview"), problems, cards);
   const charts = h("section", { class: "charts" }, [rates, bytes, retained, stored, connections, lag].map((one) => one.element));
   page.append(charts, refused);
+  /** @type {Record<string, number[]> | null} */
   let series = null;
+  /** @type {Overview | null} */
   let latest = null;
 
+  /** @param {number[]} values
+   * @param {number[]} times */
   function rate(values, times) {
     return values.map((value, i) => (i === 0 ? NaN
       : Math.max(0, (value - values[i - 1]) / Math.max(0.001, (times[i] - times[i - 1]) / 1000))));
@@ -30,6 +37,9 @@ export function overview(page) {
   function draw() {
     if (!latest) return;
     const now = latest;
+    /** @param {string} title
+     * @param {string} value
+     * @param {string} more */
     const card = (title, value, more) => h("div", { class: "card number" },
       h("span", {}, title), h("b", {}, value), h("small", {}, more));
     fill(cards,
@@ -40,12 +50,13 @@ export function overview(page) {
         now.has_history ? `${now.history_lag_s.toFixed(1)} s` : "nothing is kept"),
       card("Up for", span(now.now_ms - now.started_at_ms), `version ${now.version}`));
     fill(problems, Object.entries(now.problems).map(([part, text]) => h("p", { class: "problem" }, `${part}: ${text}`)));
+    /** @type {[string, number][]} */
     const rows = [
-      ...Object.entries(now.refused).map(([why, number]) => [`retained publish: ${why.replace("refused_", "").replace("_", " ")}`, number]),
+      ...Object.entries(now.refused).map(([why, number]) => /** @type {[string, number]} */ ([`retained publish: ${why.replace("refused_", "").replace("_", " ")}`, number])),
       ["publish: not authorized, or the disk refused", now.publishes_refused],
       ["connection", now.connects_refused],
       ["protocol error", now.protocol_errors],
-      ...Object.entries(now.dropped).map(([why, number]) => [`delivery dropped: ${why.replace("_", " ")}`, number]),
+      ...Object.entries(now.dropped).map(([why, number]) => /** @type {[string, number]} */ ([`delivery dropped: ${why.replace("_", " ")}`, number])),
     ];
     fill(refused, h("h2", {}, "Refused and dropped since the start"),
       h("table", {}, h("tbody", {}, rows.map(([why, number]) =>
@@ -54,6 +65,7 @@ export function overview(page) {
     const times = series.at_ms;
     const received = rate(series.messages_in, times);
     const sent = rate(series.messages_out, times);
+    /** @param {number[]} values */
     const end = (values) => compact(values[values.length - 1] || 0);
     rates.draw(times, [{ name: "in", values: received }, { name: "out", values: sent }], `${end(received)} in, ${end(sent)} out`);
     const bytesIn = rate(series.bytes_in, times);
@@ -66,12 +78,14 @@ export function overview(page) {
     lag.draw(times, [{ name: "offsets", values: series.history_lag }], count(series.history_lag[series.history_lag.length - 1]));
   }
 
+  /** @param {number[]} values */
   const sum = (values) => values.reduce((total, value) => total + value, 0);
   const stop = live.listen((told) => {
     latest = told.overview;
     if (series) {
       const times = series.at_ms;
       if (!times.length || latest.now_ms - times[times.length - 1] >= 950) {
+        /** @type {Record<string, number>} */
         const now = { at_ms: latest.now_ms, messages_in: sum(latest.messages_in), messages_out: sum(latest.messages_out),
           bytes_in: latest.bytes_in, bytes_out: latest.bytes_out, connections: latest.connections,
           retained: latest.retained.count, retained_bytes: latest.retained.bytes, history_lag: latest.history_lag,

@@ -7,9 +7,14 @@ import { jsonOf, numbersOf } from "/static/payload.js";
 
 const LINES_MOST = 800;
 
+/** @import { HistoryOf, HistoryRow } from "../api.d.ts" */
+
+/** @param {string} topic */
 export function past(topic) {
   const element = h("section", { class: "past" }, h("h3", {}, "History"), h("p", { class: "soft" }, "reading…"));
+  /** @type {HistoryRow[]} */
   let rows = [];
+  /** @type {number[]} the versions that are compared */
   let chosen = [];
   load();
 
@@ -24,12 +29,12 @@ export function past(topic) {
     }
   }
 
+  /** @param {HistoryOf} answer */
   function draw(answer) {
     const table = h("table", { class: "versions" }, h("thead", {}, h("tr", {},
       ["", "Time", "What", "By", "Payload"].map((title) => h("th", {}, title)))),
     h("tbody", {}, rows.map((row) => h("tr", {},
-      h("td", {}, h("input", { type: "checkbox", checked: chosen.includes(row.version), "aria-label": `compare version ${row.version}`,
-        onchange: (event) => { choose(row.version, event.target.checked); draw(answer); } })),
+      h("td", {}, box(row, answer)),
       h("td", { title: `offset ${row.version}` }, when(row.stored_at_ms)),
       h("td", {}, h("span", { class: `outcome ${row.outcome}` }, row.outcome.replace("_", " "))),
       h("td", { class: "by" }, row.publisher.client_id),
@@ -39,21 +44,33 @@ export function past(topic) {
       answer.next ? h("p", { class: "soft" }, "older rows are left out here; the API has them all") : null, difference());
   }
 
+  /** @param {HistoryRow} row
+   * @param {HistoryOf} answer */
+  function box(row, answer) {
+    const one = h("input", { type: "checkbox", checked: chosen.includes(row.version), "aria-label": `compare version ${row.version}`,
+      onchange: () => { choose(row.version, one.checked); draw(answer); } });
+    return one;
+  }
+
+  /** @param {number} version
+   * @param {boolean} on */
   function choose(version, on) {
     chosen = chosen.filter((one) => one !== version);
     if (on) chosen = [...chosen.slice(-1), version];
   }
 
   function numbers() {
-    const known = rows.filter((row) => row.outcome !== "cleared").map((row) => [row.stored_at_ms, numbersOf(row.text)]).reverse();
+    const known = rows.filter((row) => row.outcome !== "cleared")
+      .map((row) => /** @type {[number, Record<string, number>]} */ ([row.stored_at_ms, numbersOf(row.text)])).reverse();
     const fields = [...new Set(known.flatMap(([, found]) => Object.keys(found)))];
     if (!fields.length || known.length < 2) return null;
     const picture = chart("Values over time", { fromZero: false, points: true });
+    /** @param {string} field */
     const drawField = (field) => {
       const points = known.filter(([, found]) => field in found);
       picture.draw(points.map(([at]) => at), [{ name: field, values: points.map(([, found]) => found[field]) }], field);
     };
-    const pick = h("select", { "aria-label": "Field", onchange: (event) => drawField(event.target.value) },
+    const pick = h("select", { "aria-label": "Field", onchange: () => { drawField(pick.value); } },
       fields.map((field) => h("option", { value: field }, field || "value")));
     drawField(fields[0]);
     return h("div", { class: "numbers" }, fields.length > 1 ? pick : null, picture.element);
@@ -62,7 +79,7 @@ export function past(topic) {
   function difference() {
     if (chosen.length < 2) return null;
     const [older, newer] = chosen.map((version) => rows.find((row) => row.version === version))
-      .filter(Boolean).sort((a, b) => a.version - b.version);
+      .filter((row) => row !== undefined).sort((a, b) => a.version - b.version);
     if (!newer || older.text === null || newer.text === null) return null;
     const lines = compare(pretty(older.text), pretty(newer.text));
     return h("div", { class: "difference" },
@@ -73,12 +90,15 @@ export function past(topic) {
   return element;
 }
 
+/** @param {string} text */
 function pretty(text) {
   const parsed = jsonOf(text);
   return (parsed && typeof parsed === "object" ? JSON.stringify(parsed, null, 2) : text).split("\n").slice(0, LINES_MOST);
 }
 
-// Lines that are gone, new, or the same, by their longest common subsequence.
+/** Lines that are gone, new, or the same, by their longest common subsequence.
+ * @param {string[]} a
+ * @param {string[]} b */
 export function compare(a, b) {
   const table = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
   for (let i = a.length - 1; i >= 0; i -= 1) {
@@ -86,6 +106,7 @@ export function compare(a, b) {
       table[i][j] = a[i] === b[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
     }
   }
+  /** @type {[" " | "+" | "-", string][]} */
   const lines = [];
   let i = 0;
   let j = 0;

@@ -1,0 +1,318 @@
+"""What applying an entry leaves behind: the records that the journal keeps and every other fold reads.
+
+The core says what happened, in its own words; here it becomes records, in the order of their offsets, gathered in the
+effects of the call. Nothing is written for a session that ends with its connection (`record_id` is 0), nor by a broker
+whose log keeps nothing.
+"""
+
+from typing import Final, final
+
+from holdfast.broker.effects import Effects
+from holdfast.broker.log import Log
+from holdfast.broker.message import CLEARED, LIVE, SET, Message
+from holdfast.broker.records import encode_publish, encode_stored_message
+from holdfast.broker.session import Connection, Delivery, PendingWill, Session, Subscription
+from holdfast.broker.session_records import (
+    RELEASING,
+    UNACKNOWLEDGED,
+    CopiedRecord,
+    QueuedRecord,
+    SessionRecord,
+    SubscriptionRecord,
+    WillRecord,
+    encode_copied,
+    encode_copy,
+    encode_done,
+    encode_missed,
+    encode_queued,
+    encode_received,
+    encode_released,
+    encode_sent,
+    encode_session,
+    encode_session_ended,
+    encode_snapshot,
+    encode_snapshot_ended,
+    encode_subscribed,
+    encode_unsubscribed,
+    encode_will,
+    encode_will_cleared,
+    renumbered,
+)
+from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES, V311
+
+VERSIONS: Final = {name: version for version, name in PROTOCOL_NAMES.items()}
+
+
+@final
+class Recorder:
+    def __init__(self, log: Log, effects: Effects) -> None:
+        self.log: Final = log
+        self.effects: Final = effects
+        # The publish at hand: the sessions it waits for, and those that have been sent it already. Records of other
+        # things that happen meanwhile belong behind it; they get their offsets there.
+        self.publishing = False
+        self.following = False  # the entry at hand is another broker's, which numbers what waits in sessions
+        self.queued: list[QueuedRecord] = []
+        self.sent: list[Delivery] = []
+        self.sent_ids: list[int] = []
+        self.sent_sessions: list[int] = []
+        self.deferred: list[bytes] = []
+        # What nobody waits for is written once at the end of the call.
+        self.done: dict[int, list[int]] = {}
+        self.copied: dict[int, CopiedRecord] = {}
+
+    def add(self, record: bytes) -> None:
+        self.effects.records.append(record)
+
+    def finish(self) -> None:
+        """The call is over: add what was gathered for its end."""
+        if self.done:
+            for session_id in list(self.done):
+                self.add_done(session_id)
+        if self.copied:
+            for copied in self.copied.values():
+                self.add(encode_copied(self.log.order(1), copied))
+            self.copied = {}
+
+    def add_done(self, session_id: int) -> None:
+        sequences = self.done.pop(session_id, None)
+        if sequences is not None:
+            self.add(encode_done(self.log.order(1), session_id, sequences))
+
+    def hold(self, connection: Connection) -> None:
+        """What this connection is sent in this call may leave only when the records of the call are durable."""
+        if self.log.waits:
+            connection.outbox.waits = True
+
+    # Publishes.
+
+    def on_publish(self, message: Message, outcome: int, history: bool, told: bool) -> None:
+        """A publish is applied and delivered: now it is known who it waits for."""
+        self.publishing = False
+        kept = len(self.queued) > 0
+        changes = self.log.keeps_state and outcome in (SET, CLEARED)
+        if kept or changes or history:
+            self.add(encode_publish(message, outcome, history, kept, told))
+        if kept or self.deferred:
+            self.add_queued(message.offset)
+
+    def on_requeued(self, message: Message) -> None:
+        """A message that was given to somebody else waits for another now."""
+        self.publishing = False
+        if self.queued:
+            self.add(encode_stored_message(self.log.order(1), message))
+        if self.queued or self.deferred:
+            self.add_queued(message.offset)
+
+    def on_run(self, recorded: list[Message]) -> None:
+        """A run of messages is delivered that wait for nobody; `recorded` are those that become rows of the history."""
+        self.publishing = False
+        for message in recorded:
+            self.add(encode_publish(message, LIVE, True, False))
+        if self.deferred:
+            self.add_queued(0)
+
+    def add_queued(self, message_offset: int) -> None:
+        if self.queued:
+            self.add(encode_queued(self.log.order(1), message_offset, self.queued))
+            self.queued = []
+        if self.deferred:
+            for record in self.deferred:
+                self.add(renumbered(record, self.log.order(1)))
+            self.deferred = []
+        for i in range(len(self.sent)):
+            self.add(
+                encode_sent(
+                    self.log.order(1), self.sent_sessions[i], self.sent[i].sequence, self.sent_ids[i], UNACKNOWLEDGED
+                )
+            )
+        if self.sent:
+            self.sent = []
+            self.sent_ids = []
+            self.sent_sessions = []
+
+    def on_queued(self, session: Session, delivery: Delivery) -> None:
+        """A session that outlives its connection has a message to get."""
+        if session.record_id == 0 or not self.publishing or self.following:
+            return
+        delivery.sequence = session.new_sequence()
+        identifiers = delivery.identifiers
+        self.queued.append(
+            QueuedRecord(
+                session.record_id,
+                delivery.sequence,
+                delivery.message.offset,
+                delivery.qos,
+                delivery.retain,
+                identifiers if identifiers is not None else [],
+            )
+        )
+
+    def on_sent(self, session: Session, delivery: Delivery, packet_id: int) -> None:
+        if delivery.sequence == 0 or session.record_id == 0:
+            return
+        if self.publishing:
+            self.sent.append(delivery)
+            self.sent_ids.append(packet_id)
+            self.sent_sessions.append(session.record_id)
+        else:
+            self.add(encode_sent(self.log.order(1), session.record_id, delivery.sequence, packet_id, UNACKNOWLEDGED))
+
+    def on_releasing(self, session: Session, delivery: Delivery, packet_id: int) -> bool:
+        """PUBREC has come. Whether PUBREL has to wait for the disk."""
+        if delivery.sequence == 0 or session.record_id == 0:
+            return False
+        self.add(encode_sent(self.log.order(1), session.record_id, delivery.sequence, packet_id, RELEASING))
+        return True
+
+    def on_done(self, session: Session, delivery: Delivery) -> None:
+        """Acknowledged, expired or dropped: nobody waits for this to be durable."""
+        if delivery.sequence == 0 or session.record_id == 0:
+            return
+        sequences = self.done.get(session.record_id)
+        if sequences is None:
+            self.done[session.record_id] = [delivery.sequence]
+        else:
+            sequences.append(delivery.sequence)
+
+    def on_received(self, session: Session, packet_id: int) -> None:
+        if session.record_id:
+            self.add(encode_received(self.log.order(1), session.record_id, packet_id))
+
+    def on_released(self, session: Session, packet_id: int) -> None:
+        if session.record_id:
+            self.add(encode_released(self.log.order(1), session.record_id, packet_id))
+
+    # Snapshots. A live message may make a copy leave out of turn: then the publish at hand comes first in the log.
+
+    def on_snapshot(self, session: Session, version: int, topic_filter: bytes) -> int:
+        """A snapshot begins; what the log knows it by, 0 when it does not."""
+        if session.record_id == 0:
+            return 0
+        offset = self.log.order(1)
+        self.add(encode_snapshot(offset, session.record_id, version, topic_filter))
+        return offset
+
+    def on_snapshot_ended(self, session: Session, snapshot_id: int) -> None:
+        self.copied.pop(snapshot_id, None)
+        if session.record_id:
+            self.add_deferred(encode_snapshot_ended(self.deferred_offset(), session.record_id, snapshot_id))
+
+    def on_copy(self, session: Session, snapshot_id: int, delivery: Delivery) -> None:
+        """A snapshot gives the session a copy, to be sent now or from the queue."""
+        if session.record_id == 0:
+            return
+        message = delivery.message
+        if delivery.qos == 0:
+            copied = self.copied.get(snapshot_id)
+            if copied is None:
+                copied = CopiedRecord(session.record_id, snapshot_id)
+                self.copied[snapshot_id] = copied
+            copied.offsets.append(message.offset)
+            return
+        delivery.sequence = session.new_sequence()
+        self.add_deferred(
+            encode_copy(
+                self.deferred_offset(),
+                session.record_id,
+                snapshot_id,
+                delivery.sequence,
+                delivery.qos,
+                delivery.identifiers,
+                message,
+            )
+        )
+
+    def on_missed(self, session: Session, snapshot_id: int, topic: bytes) -> None:
+        if session.record_id:
+            self.add_deferred(encode_missed(self.deferred_offset(), session.record_id, snapshot_id, topic))
+
+    def deferred_offset(self) -> int:
+        return 0 if self.publishing else self.log.order(1)
+
+    def add_deferred(self, record: bytes) -> None:
+        if self.publishing:
+            self.deferred.append(record)
+        else:
+            self.add(record)
+
+    # Sessions.
+
+    def on_attached(self, session: Session, connection: Connection) -> None:
+        """A session that will outlive its connection, new or resumed, with the will of this connection."""
+        if not self.log.keeps_state or (session.expiry_s == 0 and session.record_id == 0):
+            return
+        offset = self.log.order(1)
+        if session.record_id == 0:
+            session.record_id = offset
+        self.add(encode_session(offset, session_record(session, connection.agreed.version, 0)))
+        will = session.will
+        if will is not None:
+            self.add(encode_will(self.log.order(1), will_record(session, will)))
+        else:
+            self.add(encode_will_cleared(self.log.order(1), session.record_id))
+        self.hold(connection)
+
+    def on_detached(self, session: Session, now_ms: int) -> None:
+        if session.record_id:
+            # How much an absent client may have waiting is counted alike everywhere: so what is done is said first.
+            self.add_done(session.record_id)
+            version = VERSIONS.get(session.protocol, V311)
+            self.add(encode_session(self.log.order(1), session_record(session, version, now_ms)))
+
+    def on_ended(self, session: Session) -> None:
+        if session.record_id:
+            self.add(encode_session_ended(self.log.order(1), session.record_id))
+            session.record_id = 0
+
+    def on_will_cleared(self, session: Session) -> None:
+        if session.record_id:
+            self.add(encode_will_cleared(self.log.order(1), session.record_id))
+
+    def on_subscribed(self, session: Session, subscription: Subscription) -> None:
+        if session.record_id:
+            options = subscription.qos
+            if subscription.no_local:
+                options |= 4
+            if subscription.retain_as_published:
+                options |= 8
+            record = SubscriptionRecord(session.record_id, subscription.topic_filter, options, subscription.identifier)
+            self.add(encode_subscribed(self.log.order(1), record))
+
+    def on_unsubscribed(self, session: Session, topic_filter: bytes) -> None:
+        if session.record_id:
+            self.add(encode_unsubscribed(self.log.order(1), session.record_id, topic_filter))
+
+
+def session_record(session: Session, version: int, disconnected_at_ms: int) -> SessionRecord:
+    return SessionRecord(
+        session.record_id,
+        session.client_id,
+        session.owner,
+        version,
+        session.expiry_s,
+        session.created_at_ms,
+        disconnected_at_ms,
+    )
+
+
+def will_record(session: Session, pending: PendingWill) -> WillRecord:
+    will = pending.will
+    properties = will.properties
+    expiry_s = -1
+    forward = b""
+    if properties is not None:
+        forward = properties.forward
+        if properties.message_expiry is not None:
+            expiry_s = properties.message_expiry
+    return WillRecord(
+        session.record_id,
+        will.topic,
+        will.payload,
+        will.qos,
+        will.retain,
+        pending.delay_s,
+        expiry_s,
+        forward,
+        session.certified,
+    )

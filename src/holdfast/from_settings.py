@@ -1,0 +1,200 @@
+"""From the configuration to what the parts are made from: the broker's settings, logins, access rules, bans.
+
+Only this module, the server and the commands read `Settings`; the rooms below get plain values in their own words.
+Which settings a running broker can take over stands here too.
+"""
+
+from holdfast.access.mosquitto_file import read_access_file
+from holdfast.broker.access import ALL, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access, Rule
+from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy, preset
+from holdfast.broker.settings import Settings as BrokerSettings
+from holdfast.broker.sn.settings import SnSettings
+from holdfast.config import Listener, Settings, milliseconds
+from holdfast.identity.callback import Callback
+from holdfast.identity.passwords import PasswordFile
+from holdfast.identity.tokens import Tokens
+from holdfast.net.admission import Bans
+from holdfast.net.authentication import Methods
+
+POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
+
+# What SIGHUP puts in force. The content of certificate files is read again too; other files need a restart.
+RELOADED = {"access", "api", "auth", "bans", "callback", "jwt", "log", "pipeline", "retainer"}
+FIXED = {"api.cors", "auth.allow_anonymous", "retainer.enable", "retainer.storage_type"}
+ACTIONS = {"publish": PUBLISH, "subscribe": SUBSCRIBE, "retain": RETAIN, "receive": RECEIVE, "all": ALL}
+
+
+def broker_settings(settings: Settings) -> BrokerSettings:
+    limits = settings.limits
+    to = BrokerSettings()
+    to.max_packet_size = limits.max_packet_size
+    to.max_connections = limits.max_connections
+    to.connect_timeout_ms = milliseconds(limits.connect_timeout)
+    to.connect_rate = limits.connect_rate
+    to.max_inflight = min(limits.max_inflight, 65534)
+    to.receive_maximum = limits.receive_maximum
+    to.topic_alias_maximum = limits.topic_alias_maximum
+    to.max_queued_messages = limits.max_queued_messages or 1 << 60
+    to.max_queued_bytes = limits.max_queued_bytes or 1 << 60
+    to.max_outbox_bytes = limits.max_outbox_bytes or 1 << 60
+    to.max_topic_levels = limits.max_topic_levels
+    to.max_subscriptions = limits.max_subscriptions
+    to.max_qos = limits.max_qos
+    to.keep_alive_max = int(limits.keep_alive_max)
+    to.session_expiry_max = int(limits.session_expiry_max)
+    to.max_client_id_length = limits.max_client_id_length
+    to.max_bytes_before_login = limits.max_bytes_before_login
+    to.max_user_properties = limits.max_user_properties
+    fill_banned(to, settings)
+    to.max_tombstones = limits.delta_tombstones
+    to.response_information = settings.response_information
+    to.retain_available = settings.retainer.enable
+    fill_retainer(to, settings)
+    to.policies = retainer_policies(settings)
+    return to
+
+
+def sensor_settings(settings: Settings, listener: Listener) -> SnSettings:
+    sn = settings.sn
+    to = SnSettings()
+    to.gateway_id = sn.gateway_id
+    to.predefined = {entry.id: entry.topic.encode() for entry in sn.predefined}
+    to.open_filters = [topic_filter.encode() for topic_filter in sn.open_topics]
+    to.open_retain = sn.open_retain
+    to.open_rate = sn.open_rate
+    to.retry_ms = milliseconds(sn.retry_interval)
+    to.response_ms = milliseconds(sn.response_timeout)
+    to.backoff_ms = milliseconds(sn.backoff)
+    to.retries = sn.retries
+    to.max_clients = listener.max_connections or sn.max_clients
+    to.max_clients_per_host = sn.max_clients_per_address
+    to.max_topics = sn.max_topics
+    to.max_buffered = sn.max_buffered
+    to.awake_messages = sn.awake_messages
+    to.message_rate = settings.limits.message_rate
+    to.stranger_rate = sn.answer_rate
+    to.stranger_rate_per_host = sn.answer_rate_per_address
+    return to
+
+
+def fill_banned(to: BrokerSettings, settings: Settings) -> None:
+    to.banned_users = frozenset(settings.bans.users)
+    to.banned_client_ids = frozenset(settings.bans.client_ids)
+
+
+def fill_retainer(to: BrokerSettings, settings: Settings) -> None:
+    """Sets the limits that may change while the broker runs."""
+    retainer = settings.retainer
+    to.max_retained_messages = retainer.max_retained_messages
+    to.max_retained_bytes = retainer.max_bytes
+    to.max_retained_payload = retainer.max_payload_size
+    to.retained_expiry_ms = milliseconds(retainer.expiry_interval)
+    to.max_retained_per_user = retainer.max_messages_per_user
+    to.max_retained_bytes_per_user = retainer.max_bytes_per_user
+    to.strict_limits = retainer.strict
+
+
+def retainer_policies(settings: Settings) -> list[Policy]:
+    policies: list[Policy] = []
+    for policy in settings.retainer.policy:
+        policies.append(
+            Policy(
+                policy.filter.encode(),
+                POLICY_ACTIONS[policy.action],
+                milliseconds(policy.ttl),
+                policy.max_messages,
+                policy.max_bytes,
+                policy.users or None,
+            )
+        )
+    for name in settings.retainer.presets:
+        policies += preset(name)
+    return policies
+
+
+def needs_restart(old: Settings, new: Settings) -> list[str]:
+    """Returns the keys of settings that differ but are read only at start."""
+    before = by_key(old)
+    after = by_key(new)
+    changed = [key for key in before if before[key] != after[key]]
+    return [key for key in changed if key in FIXED or key.partition(".")[0] not in RELOADED]
+
+
+def by_key(settings: Settings) -> dict[str, object]:
+    """Returns each setting by its name in the configuration: `section.key`, or `key` where there is no section."""
+    found: dict[str, object] = {}
+    for name, value in settings.model_dump().items():
+        if isinstance(value, dict):
+            found.update({f"{name}.{key}": one for key, one in value.items()})
+        else:
+            found[name] = value
+    return found
+
+
+def access_rules(settings: Settings) -> Access | None:
+    """Returns None when no rule is given: everything is allowed then. An empty file is a rule."""
+    rules = toml_rules(settings)
+    auth = settings.auth
+    if auth.access_file is not None:
+        rules += read_access_file(auth.access_file)
+    elif not rules:
+        return None
+    return Access(rules, auth.no_match == "allow", auth.access_file is not None, auth.check_retain_source)
+
+
+def toml_rules(settings: Settings) -> list[Rule]:
+    groups = {group.name: frozenset(group.users) for group in settings.auth.group}
+    rules: list[Rule] = []
+    for number, rule in enumerate(settings.access, 1):
+        actions = 0
+        for action in rule.action:
+            actions |= ACTIONS[action]
+        for topic_filter in rule.filter:
+            rules.append(
+                Rule(
+                    rule.permission == "allow",
+                    actions,
+                    topic_filter.encode(),
+                    rule.user,
+                    rule.client_id,
+                    users=groups[rule.group] if rule.group is not None else None,
+                    qos=sum(1 << qos for qos in set(rule.qos)),
+                    certified=rule.certificate,
+                    origin=f"[[access]] {number}: {rule.permission} {' '.join(rule.action)} {topic_filter}",
+                )
+            )
+    return rules
+
+
+def password_file(settings: Settings) -> PasswordFile | None:
+    path = settings.auth.password_file
+    return PasswordFile(path) if path is not None else None
+
+
+def login_methods(settings: Settings) -> Methods:
+    """Returns how clients may log in.
+
+    Raises ConfigError when a file cannot be used: a broker never starts with less than it was told to ask for.
+    """
+    jwt = settings.jwt
+    tokens = None
+    if jwt.key_file is not None or jwt.jwks_file is not None:
+        tokens = Tokens(
+            jwt.key_file,
+            jwt.jwks_file,
+            list(jwt.algorithms),
+            jwt.username_claim,
+            jwt.issuer,
+            jwt.audience,
+            float(jwt.leeway),
+        )
+    asked = settings.callback
+    callback = None
+    if asked.url:
+        callback = Callback(asked.url, float(asked.timeout), float(asked.cache), asked.secret_file)
+    return Methods(password_file(settings), tokens, callback, asked.at_once)
+
+
+def fill_bans(to: Bans, settings: Settings) -> None:
+    bans = settings.bans
+    to.configure(bans.addresses, bans.failures, float(bans.window), float(bans.duration), bans.exempt)

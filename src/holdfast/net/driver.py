@@ -1,0 +1,212 @@
+"""Where the event loop and the broker meet: calls the core, keeps what it wants kept, and lets its bytes leave.
+
+The broker is called from nowhere else, so no call can be left without its effects carried out. They are carried out in
+one order: *persist, then acknowledge*. The records of the call go to the log; what a connection was to be sent because
+of them is held back until the log says that they are durable, in order; everything else leaves at once.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+
+from holdfast.broker.core import Broker
+from holdfast.broker.effects import Accepted, Effects
+from holdfast.broker.log import Log
+from holdfast.broker.message import Publisher
+from holdfast.broker.ports import Peer
+from holdfast.broker.session import Connection
+from holdfast.errors import StoreError
+
+log = logging.getLogger("holdfast.net")
+
+TICK_S = 0.1
+# At most this many lines of diagnostics per tick come from bad clients; the rest are counted.
+NOTES_PER_TICK = 20
+
+
+class Driver:
+    """Owns the broker's time. Everything here runs on the one event loop.
+
+    Invariants: `held` is in the order of the offsets that its bytes wait for; `Outbox.held` counts the entries of a
+    connection in it, and while there are any, all that the connection is sent goes there too; `closing` are connections
+    to be closed when theirs have left.
+    """
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self.broker = broker
+        self.loop = loop
+        self.log = broker.log
+        self.last_ms = 0
+        self.working = False
+        self.ticker: asyncio.TimerHandle | None = None
+        self.notes_left = NOTES_PER_TICK
+        self.notes_left_out = 0
+        self.held: deque[tuple[int, Connection, bytes]] = deque()
+        self.closing: set[Connection] = set()
+
+    def use_log(self, log: Log) -> None:
+        """Keep what happens from now on in this log."""
+        self.broker.use_log(log)
+        self.log = log
+        log.on_durable = self.on_durable
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, never going backwards."""
+        now = int(time.time() * 1000)
+        if now > self.last_ms:
+            self.last_ms = now
+        return self.last_ms
+
+    # Calls into the broker.
+
+    def open(self, peer: Peer, identity: str = "") -> Connection:
+        return self.broker.open(peer, self.now_ms(), identity)
+
+    def receive(self, connection: Connection, data: bytes) -> None:
+        self.carry_out(self.broker.receive(connection, data, self.now_ms()))
+
+    def lost(self, connection: Connection) -> None:
+        self.carry_out(self.broker.lost(connection, self.now_ms()))
+
+    def on_writable(self, connection: Connection) -> None:
+        self.carry_out(self.broker.on_writable(connection, self.now_ms()))
+
+    def on_authenticated(self, ticket: int, reason: int, username: str, data: bytes = b"") -> None:
+        self.carry_out(self.broker.on_authenticated(ticket, reason, username, self.now_ms(), data))
+
+    def on_challenge(self, ticket: int, data: bytes) -> None:
+        self.carry_out(self.broker.on_challenge(ticket, data, self.now_ms()))
+
+    def kick(self, client_id: str, reason: int, text: str) -> bool:
+        """Disconnect a client by an operator's wish; False when it is not connected."""
+        connected = self.broker.is_connected(client_id)
+        self.carry_out(self.broker.kick(client_id, reason, text, self.now_ms()))
+        return connected
+
+    def end_session(self, client_id: str) -> bool:
+        """Forget an absent client's session by an operator's wish; False when there is none."""
+        present = client_id in self.broker.sessions and not self.broker.is_connected(client_id)
+        self.carry_out(self.broker.end_session(client_id, self.now_ms()))
+        return present
+
+    def publish(
+        self,
+        publisher: Publisher,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: bytes = b"",
+        expiry_s: int = -1,
+    ) -> Accepted:
+        """A publish by the server itself or its API; returns its offset and what became of it."""
+        effects = self.broker.publish(publisher, topic, payload, qos, retain, self.now_ms(), properties, expiry_s)
+        accepted = effects.accepted
+        assert accepted is not None
+        self.carry_out(effects)
+        return accepted
+
+    async def durable(self) -> None:
+        """Return when everything that was done so far is durable; raises StoreError when it cannot be."""
+        done: asyncio.Future[StoreError | None] = self.loop.create_future()
+        self.log.flush(lambda error: None if done.cancelled() else done.set_result(error))
+        error = await done
+        if error is not None:
+            raise error
+
+    # Time.
+
+    def start(self) -> None:
+        self.on_tick()
+
+    def stop(self) -> None:
+        if self.ticker is not None:
+            self.ticker.cancel()
+            self.ticker = None
+        self.carry_out(self.broker.shut_down(self.now_ms()))
+
+    def on_tick(self) -> None:
+        self.ticker = self.loop.call_later(TICK_S, self.on_tick)
+        if self.notes_left_out:
+            log.warning("more diagnostics left out", extra={"count": self.notes_left_out})
+        self.notes_left = NOTES_PER_TICK
+        self.notes_left_out = 0
+        self.carry_out(self.broker.tick(self.now_ms()))
+
+    def on_work(self) -> None:
+        self.working = False
+        self.carry_out(self.broker.work(self.now_ms()))
+
+    # Persist, then acknowledge.
+
+    def carry_out(self, effects: Effects) -> None:
+        after = 0
+        records = effects.records
+        if records:
+            effects.records = []
+            after = self.log.append(records)
+        writes = effects.writes
+        if writes:
+            for connection in writes:
+                outbox = connection.outbox
+                outbox.listed = False
+                if (after and (outbox.waits or self.log.waits_to_deliver)) or outbox.held:
+                    self.hold(connection, after)
+                elif outbox.pieces and not outbox.blocked:
+                    self.write(connection, outbox.drain())
+                outbox.waits = False
+            writes.clear()
+        if effects.closes:
+            closes = effects.closes
+            effects.closes = []
+            for connection in closes:
+                if connection.outbox.held:
+                    self.closing.add(connection)
+                    continue
+                if connection.outbox.pieces:
+                    self.write(connection, connection.outbox.drain())
+                connection.peer.close(connection.close_reason)
+        if effects.notes:
+            self.write_notes(effects)
+        if not self.working and self.broker.has_work():
+            self.working = True
+            self.loop.call_soon(self.on_work)
+
+    def hold(self, connection: Connection, after: int) -> None:
+        """Keep back what a connection was to be sent until the log has reached `after`, or all that is held already."""
+        outbox = connection.outbox
+        if outbox.pieces:
+            self.held.append((after or self.held[-1][0], connection, outbox.drain()))
+            outbox.held += 1
+
+    def on_durable(self, offset: int, error: StoreError | None) -> None:
+        """Release what waited for this offset. Where it could not be made durable, those who waited are sent away."""
+        held = self.held
+        refused: list[Connection] = []
+        while held and held[0][0] <= offset:
+            _, connection, data = held.popleft()
+            connection.outbox.held -= 1
+            if error is None:
+                self.write(connection, data)
+            else:
+                refused.append(connection)
+            if connection.outbox.held == 0 and connection in self.closing:
+                self.closing.remove(connection)
+                connection.peer.close(connection.close_reason)
+        if refused:
+            self.carry_out(self.broker.on_not_durable(refused, self.now_ms()))
+
+    def write(self, connection: Connection, data: bytes) -> None:
+        counters = self.broker.counters
+        counters.bytes_sent += len(data)
+        counters.bytes_sent_by_version[connection.agreed.version & 7] += len(data)
+        connection.peer.write(data)
+
+    def write_notes(self, effects: Effects) -> None:
+        notes = effects.notes
+        for connection, note in notes[: self.notes_left]:
+            log.warning(note, extra={"client_id": connection.client_id, "address": connection.peer.remote_address()})
+        self.notes_left_out += max(0, len(notes) - self.notes_left)
+        self.notes_left = max(0, self.notes_left - len(notes))
+        notes.clear()

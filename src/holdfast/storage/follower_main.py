@@ -1,0 +1,265 @@
+"""A process that follows the journal: the state's, which keeps LMDB, or the history's, which keeps the Delta table.
+
+Run as `python -m holdfast.storage.follower_main state FOLDER`, or `history FOLDER OPTIONS`, the options being a JSON
+object with `flush_interval_s`, `retention_s` and `retention_bytes`.
+
+A follower reads what is durable, keeps it in its own way and reports how far it has come, one JSON object a line on its
+standard output. Its standard input is its life line: when the broker closes it, or ends in any way, the follower
+applies what is left and ends too. Working in a process of its own, it never holds up the broker's event loop.
+
+The libraries of the history are large. They are loaded once there is something to write, so a broker that nobody uses
+yet costs little.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.broker.record_shape import sound_only
+from holdfast.errors import StoreError
+from holdfast.journal.reader import Reader
+from holdfast.journal.watermark import Watermark
+from holdfast.storage.folder import DataFolder
+
+if TYPE_CHECKING:
+    from holdfast.history.writer import HistoryWriter
+    from holdfast.state.store import StateStore
+
+RETRY_S = 2.0
+LOOK_EVERY_S = 0.5
+PURGE_EVERY_S = 10.0
+SYNC_EVERY_S = 10.0
+COMPACT_EVERY_S = 60.0
+RETAIN_EVERY_S = 300.0
+VACUUM_EVERY_S = 600.0
+
+
+class Follower:
+    """Subclasses say what to do with records. `interval_s` is the time between two looks at the journal."""
+
+    interval_s = 1.0
+    batch_bytes = 8 << 20
+
+    def __init__(self, folder: DataFolder) -> None:
+        self.folder = folder
+
+    def open(self) -> int:
+        """Opens what is kept and returns the offset after which to go on.
+
+        `close` is called after this, and only then.
+        """
+        raise NotImplementedError
+
+    def apply(self, records: list[bytes], upto: int) -> None:
+        """Keeps what is of interest in the records, all of it or nothing; they bring the follower to offset `upto`."""
+        raise NotImplementedError
+
+    def idle(self) -> None:
+        """Called after each look at the journal: time for upkeep."""
+
+    def passed(self) -> int:
+        """Returns the offset up to which the journal is no longer needed."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+class StateFollower(Follower):
+    """Folds the records into LMDB."""
+
+    interval_s = 0.25
+    store: "StateStore"
+    purged_at = 0.0
+
+    def open(self) -> int:
+        from holdfast.state.store import StateStore
+
+        self.store = StateStore(self.folder.state)
+        return self.store.applied
+
+    def apply(self, records: list[bytes], upto: int) -> None:
+        self.store.apply(records, upto)
+
+    def passed(self) -> int:
+        return self.store.applied
+
+    def idle(self) -> None:
+        if time.monotonic() - self.purged_at > PURGE_EVERY_S:
+            self.purged_at = time.monotonic()
+            self.store.retained.purge(int(time.time() * 1000))
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class HistoryFollower(Follower):
+    """Appends rows to the history and keeps the table fit.
+
+    Rows up to offset `reached` are committed, those up to `safe` survive a power cut.
+    """
+
+    batch_bytes = 32 << 20  # a commit each
+    writer: "HistoryWriter"
+    reached = 0
+    safe = 0
+
+    def __init__(self, folder: DataFolder, options: dict[str, Any]) -> None:
+        super().__init__(folder)
+        self.interval_s = float(options.get("flush_interval_s", 1.0))
+        self.retention_s = int(options.get("retention_s", 0))
+        self.retention_bytes = int(options.get("retention_bytes", 0))
+        now = time.monotonic()
+        self.due = {"sync": now, "compact": now + 30, "retain": now + 45, "vacuum": now + VACUUM_EVERY_S}
+
+    def open(self) -> int:
+        from holdfast.history.writer import HistoryWriter
+
+        self.writer = HistoryWriter(self.folder.history, self.folder.quarantine, self.folder.journal_keeps_from())
+        if self.writer.repaired:
+            report(note=self.writer.repaired)
+        self.reached = self.writer.last
+        self.sync()
+        return self.writer.last
+
+    def apply(self, records: list[bytes], upto: int) -> None:
+        report(rows=self.writer.append(records, upto))
+        self.reached = upto
+
+    def passed(self) -> int:
+        return self.safe
+
+    def idle(self) -> None:
+        from holdfast.history import upkeep
+
+        self.every("sync", SYNC_EVERY_S, self.sync)
+        self.every("compact", COMPACT_EVERY_S, lambda: upkeep.compact(self.writer.table))
+        self.every("retain", RETAIN_EVERY_S, self.retain)
+        self.every("vacuum", VACUUM_EVERY_S, lambda: upkeep.vacuum(self.writer.table))
+
+    def every(self, name: str, seconds: float, work: Callable[[], object]) -> None:
+        if time.monotonic() >= self.due[name]:
+            work()
+            self.due[name] = time.monotonic() + seconds
+
+    def sync(self) -> None:
+        self.writer.sync(time.time())
+        if self.safe != self.reached:
+            self.safe = self.reached
+            report(passed=self.safe)
+
+    def retain(self) -> None:
+        from holdfast.history.upkeep import Limits, retain
+
+        limits = Limits(self.retention_s, self.retention_bytes)
+        dropped = retain(self.writer.table, limits, int(time.time() * 1000))
+        if dropped:
+            report(note=f"history dropped {dropped} rows that were past its retention")
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+def prepare_process() -> None:
+    """Makes this process a quiet one, which ends when the broker says so."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the broker says when to stop
+    os.umask(0o077)
+    with suppress(OSError):
+        os.nice(5)  # the clients that wait for the broker come first
+
+
+def run(follower: Follower) -> int:
+    """Follows until the life line ends and returns the exit code.
+
+    Problems are reported, and tried again while they last.
+    """
+    known = ""
+    while True:
+        try:
+            follow(follower)
+            return 0
+        except (StoreError, OSError) as error:
+            if str(error) != known:
+                known = str(error)
+                report(problem=known)
+        if not wait(RETRY_S):
+            return 1
+
+
+def follow(follower: Follower) -> None:
+    """Applies what comes until the life line ends."""
+    reader = Reader(follower.folder.journal, follower.open(), follower.folder.quarantine)
+    try:
+        watermark = Watermark(follower.folder.journal)
+        report(at=reader.last, passed=follower.passed())
+        while wait(follower.interval_s):
+            catch_up(follower, reader, watermark)
+            follower.idle()
+        catch_up(follower, reader, watermark)
+    finally:
+        reader.close()
+        follower.close()
+
+
+def catch_up(follower: Follower, reader: Reader, watermark: Watermark) -> None:
+    limit = watermark.get()
+    while records := reader.read(limit, follower.batch_bytes):
+        for damage in reader.damage:
+            report(loss=str(damage))
+        reader.damage.clear()
+        sound = sound_only(records)
+        if len(sound) < len(records):
+            report(loss=f"{len(records) - len(sound)} records up to offset {reader.last} lack part of their fields")
+        follower.apply(sound, reader.last)
+        report(at=reader.last, passed=follower.passed(), count=len(records))
+
+
+def wait(seconds: float) -> bool:
+    """Pauses, and returns whether the life line is still there."""
+    deadline = time.monotonic() + seconds
+    while True:
+        ready, _, _ = select.select([sys.stdin], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return True
+        if not os.read(sys.stdin.fileno(), 4096):
+            return False
+
+
+def report(**values: object) -> None:
+    try:
+        sys.stdout.write(json.dumps(values) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # the broker is gone; the life line ends as well
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
+
+def has_history_to_write(folder: DataFolder) -> bool:
+    """Waits until there is a table to look after or a record to write; returns whether there was before the broker
+    ended.
+    """
+    watermark = Watermark(folder.journal)
+    while not folder.has_history() and watermark.get() == 0:
+        if not wait(LOOK_EVERY_S):
+            return watermark.get() > 0
+    return True
+
+
+def main() -> int:
+    prepare_process()
+    name, folder = sys.argv[1], DataFolder(Path(sys.argv[2]))
+    if name == "state":
+        return run(StateFollower(folder))
+    options = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
+    return run(HistoryFollower(folder, options)) if has_history_to_write(folder) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

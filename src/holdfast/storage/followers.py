@@ -1,0 +1,88 @@
+"""The followers as the broker sees them: started, heard, started again when they die, ended with the broker.
+
+Each is a process that runs `follower_main`.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.state.check import child_environment
+
+Report = Callable[[str, dict[str, object]], None]
+
+MODULE = "holdfast.storage.follower_main"
+RESTART_S = 2.0
+
+
+class FollowerProcess:
+    """`on_report` gets the follower's name and what it says: `at`, `passed`, `count`, `rows`, or a text for the
+    operator as `problem`, `loss` or `note`.
+    """
+
+    def __init__(self, name: str, arguments: list[str], on_report: Report) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.on_report = on_report
+        self.process: asyncio.subprocess.Process | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.stopping = False
+
+    def start(self) -> None:
+        self.task = asyncio.create_task(self.run(), name=f"holdfast-{self.name}")
+
+    async def run(self) -> None:
+        while True:
+            code = await self.run_once()
+            if self.stopping:
+                return
+            self.on_report(self.name, {"problem": f"{self.name} process ended with code {code}, starting it again"})
+            await asyncio.sleep(RESTART_S)
+
+    async def run_once(self) -> int:
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            MODULE,
+            self.name,
+            *self.arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=child_environment(),
+        )
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            self.on_report(self.name, json.loads(line))
+        return await self.process.wait()
+
+    async def stop(self, within_s: float | None) -> None:
+        """Lets it apply what is durable, and ends it. Call after the journal was closed.
+
+        One that takes too long is cut off: it goes on from the journal at the next start, as after a crash.
+        """
+        self.stopping = True
+        if self.task is None:
+            return
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+            try:
+                await asyncio.wait_for(self.process.wait(), within_s)
+            except TimeoutError:
+                self.on_report(self.name, {"note": f"{self.name} is behind the journal and goes on at the next start"})
+                self.process.kill()
+                await self.process.wait()
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+def state_process(root: Path, on_report: Report) -> FollowerProcess:
+    return FollowerProcess("state", [str(root)], on_report)
+
+
+def history_process(
+    root: Path, on_report: Report, flush_interval_s: float = 1.0, retention_s: int = 0, retention_bytes: int = 0
+) -> FollowerProcess:
+    options = {"flush_interval_s": flush_interval_s, "retention_s": retention_s, "retention_bytes": retention_bytes}
+    return FollowerProcess("history", [str(root), json.dumps(options)], on_report)
