@@ -31,8 +31,6 @@ from wire_packets import ConnAck, SubAck
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-    from holdfast.journal.writer import Journal
-
 WINDOW = 8
 GAP = 1000  # offsets that a crash may cost
 Done = Callable[[StoreError | None], None]
@@ -150,8 +148,7 @@ class CrashWorld:
         self.applied = 0
         self.turns = Turns()
         self.driver = Driver(self.broker, cast("AbstractEventLoop", self.turns))
-        journal = cast("Journal", self.journal)
-        self.driver.use_log(JournalLog(journal, waits=True, waits_to_deliver=False, history_filters=[b"#"]))
+        self.driver.use_log(JournalLog(self.journal, waits=True, waits_to_deliver=False, history_filters=[b"#"]))
         self.driver.carry_out(restore_sessions(self.broker, self.store, self.now_ms))
 
     def close(self) -> None:

@@ -4,15 +4,27 @@ Compiled with the broker, because every publish asks it for an offset.
 """
 
 from collections import deque
-from typing import Final, final
+from collections.abc import Callable
+from typing import Final, Protocol, final
 
 from holdfast.broker.log import Flushed, Log
 from holdfast.errors import StoreError
 from holdfast.journal.record import offset_of
-from holdfast.journal.writer import Journal
 
 # How much may wait for the disk before publishers are read from more slowly.
 HIGH_WATER_BYTES: Final = 64 * 1024 * 1024
+
+
+class Journal(Protocol):
+    """What is asked of the journal's writer."""
+
+    next_offset: int
+    healthy: bool
+
+    @property
+    def backlog(self) -> int: ...
+
+    def append(self, records: list[bytes], done: Callable[[StoreError | None], None] | None = None) -> None: ...
 
 
 @final
