@@ -64,7 +64,7 @@ CONNECTION_WEIGHT = 50  # what a connection leaves behind, in retained messages
 
 
 def run(loaded: Loaded) -> int:
-    """Serve until told to stop; the process's exit code."""
+    """Serves until told to stop, and returns the process's exit code."""
     import uvloop
 
     raise_file_limit()

@@ -90,7 +90,7 @@ class Analyst:
             time.sleep(0.1)
 
     def restore(self, at: datetime, topic_filter: str, broker: str) -> dict[str, tuple[bytes, datetime | None]]:
-        """Put a past set back through the broker; what was published."""
+        """Puts a past set back through the broker, and returns what was published."""
         from holdfast.spark.jobs.past import retained_at
         from holdfast.spark.jobs.restore import plan_restore, put_back
         from holdfast.spark.ranges import History
@@ -105,7 +105,7 @@ class Analyst:
         return published
 
     def run(self, progress: Callable[[int], None]) -> int:
-        """`pipeline run --once`; how many tables there are. `progress` hears how many are done."""
+        """Does `pipeline run --once` and returns how many tables there are. `progress` hears how many are done."""
         from holdfast.spark.jobs.run import Runner
         from holdfast.spark.keeper import Keeper
 
@@ -129,7 +129,7 @@ class Analyst:
         return outcomes, protocols
 
     def audit(self, broker: str) -> tuple[Agreement, list[dict[str, Any]]]:
-        """`pipeline audit --live`, and the first differences if there are any."""
+        """Does `pipeline audit --live` and returns its result, with the first differences if there are any."""
         from holdfast.spark.jobs.audit import audit_live
         from holdfast.spark.mqtt.connection import BROKER_OPTIONS, BrokerOptions
         from holdfast.spark.options import Options
@@ -150,7 +150,7 @@ class Analyst:
         return _by_topic(retained_at(self.spark, self._keeper.history, self.tables_path, at).rows)
 
     def report(self, out: Path) -> int:
-        """`pipeline report`; the size of the file."""
+        """Does `pipeline report` and returns the size of the file."""
         from holdfast.spark.jobs.output import write_text
         from holdfast.spark.jobs.page import build_page
         from holdfast.spark.jobs.report import collect

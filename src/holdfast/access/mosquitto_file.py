@@ -24,7 +24,9 @@ KINDS: Final = {"read": READ, "write": WRITE, "readwrite": READ | WRITE, "deny":
 
 
 def read_access_file(path: Path) -> list[Rule]:
-    """The rules of a file, in the order in which they decide; raises ConfigError at the first line that is wrong."""
+    """Returns the rules of a file, in the order in which they decide; raises ConfigError at the first line that is
+    wrong.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

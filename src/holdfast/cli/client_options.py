@@ -284,7 +284,7 @@ def check_topic(topic: str) -> bytes:
 
 
 def encode_name(name: str) -> bytes:
-    """A topic or filter as bytes; what the terminal could not decode is not UTF-8 and so is not MQTT."""
+    """Returns a topic or filter as bytes; what the terminal could not decode is not UTF-8 and so is not MQTT."""
     try:
         return name.encode()
     except UnicodeEncodeError:

@@ -40,7 +40,7 @@ COMMANDS: Final[dict[str, Command]] = {
 
 
 def build_app(*loaded: str) -> typer.Typer:
-    """The command line with the named commands ready to run; the others are there by name and summary only."""
+    """Returns the command line with the named commands ready to run; the others are there by name and summary only."""
     app = typer.Typer(
         name="holdfast",
         callback=overview,

@@ -85,7 +85,10 @@ def read_users(path: Path) -> dict[str, str]:
 
 
 def is_known(stored: str) -> bool:
-    """Whether `verify` can work with this hash. One that it cannot is an error when the file is read, not at login."""
+    """Returns whether `verify` can work with this hash.
+
+    If not, that is an error when the file is read, not at login.
+    """
     if stored.startswith(ARGON2ID):
         try:
             HASHER.check_needs_rehash(stored)
@@ -133,14 +136,14 @@ def verify(stored: str, password: bytes) -> bool:
 
 
 def cost_of(stored: str) -> str:
-    """What the time of a check depends on: the kind of hash and its parameters, without salt and digest."""
+    """Returns what the time of a check depends on: the kind of hash and its parameters, without salt and digest."""
     if stored.startswith(SCHEME):
         return stored.partition(":")[0]
     return stored.rsplit("$", 2)[0]  # `$7$101`, `$6`, `$argon2id$v=19$m=...`
 
 
 def decoys_of(users: dict[str, str]) -> dict[str, str]:
-    """One hash for each cost in the file. Whether a password fits a decoy is never looked at."""
+    """Returns one hash for each cost in the file. Whether a password matches a decoy is never looked at."""
     found = {cost_of(stored): stored for stored in users.values()}
     return found or {ARGON2ID: hash_argon2id(secrets.token_bytes(16))}
 

@@ -50,7 +50,7 @@ class Tokens:
         self.keys: list[jwt.PyJWK] = read_jwks(jwks_file, algorithms) if jwks_file is not None else []
 
     def check(self, username: str | None, password: bytes | None) -> Token | None:
-        """The user a token stands for; None when it is not good, or is somebody else's than the user name says."""
+        """Returns the user a token stands for; None when it is not good, or names another user than the client does."""
         if not looks_like_token(password):
             return None
         assert password is not None

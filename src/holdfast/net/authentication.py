@@ -195,12 +195,12 @@ class LoginAuthenticator(Authenticator):
                 self.ender = self.driver.loop.call_later(EXPIRY_CHECK_S, self.end_expired)
 
     def note_failure(self, peer: StreamPeer | SnPeer) -> None:
-        # The sender of a datagram is whoever its writer says: a ban for that would be a weapon.
+        # A datagram may name any sender: a ban for that would be a weapon.
         if isinstance(peer, StreamPeer) and peer.policy.bans.on_failure(peer.host, self.driver.loop.time()):
             log.warning("address banned after repeated failures to log in", extra={"address": peer.host})
 
     def end_expired(self) -> None:
-        """Disconnect whose token has run out."""
+        """Disconnects clients whose token has run out."""
         now_ms = self.driver.now_ms()
         while self.expiring and self.expiring[0][0] <= now_ms:
             peer = heapq.heappop(self.expiring)[2]()

@@ -1,8 +1,8 @@
 """A history table seen as one long range of offsets: what it holds, and how to cut it into pieces of work.
 
 The table only grows at the end and loses rows only at the start, so a range of offsets names the same rows for ever, in
-whatever files they lie today. Plans therefore name files as a hint: whoever finds one gone (compacted and vacuumed in
-the meantime) asks the table again. Files need not be sorted or disjoint; the range decides.
+whatever files they lie today. Plans therefore name files as a hint: a reader that finds one gone (compacted and
+vacuumed in the meantime) asks the table again. Files need not be sorted or disjoint; the range decides.
 """
 
 import base64
@@ -197,7 +197,7 @@ class History:
         return None
 
     def offset_at(self, moment: datetime) -> int:
-        """The first offset written at this moment or later; the end of the table when there is none."""
+        """Returns the first offset written at this moment or later; the end of the table when there is none."""
         wanted = micros(moment)
         found = self.end
         for file in self.files:
@@ -214,7 +214,7 @@ class History:
         return found
 
     def time_at(self, offset: int) -> int | None:
-        """The time of the last row at or before this offset, in microseconds; None when there is none."""
+        """Returns the time of the last row at or before this offset, in microseconds; None when there is none."""
         best: int | None = None
         for file in reversed(self.files):  # the latest files first: they leave little to look for in the others
             if file.first > offset or (best is not None and file.last_us < best):
@@ -264,7 +264,7 @@ class History:
         return min((max(offset, file.first) for file in self.files if file.last >= offset), default=offset)
 
     def after(self, start: int, rows: int) -> int:
-        """The offset behind about so many rows from `start` on, or the end of the table."""
+        """Returns the offset after about this many rows from `start` on, or the end of the table."""
         for file in self.files:
             begin, whole = max(start, file.first), file.last + 1 - file.first
             if begin + rows * whole // file.rows <= file.last:

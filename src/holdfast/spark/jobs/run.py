@@ -70,7 +70,7 @@ class Runner:
                 due = time.monotonic() + self.statistics_s
 
     def _follow(self) -> bool:
-        """Bring `retained` to where history ends now; False when it was there already."""
+        """Brings `retained` to where history ends now, and returns whether it was not there already."""
         end = self.keeper.refresh()
         if end == self._seen:
             return False
