@@ -12,7 +12,7 @@ from typing import Protocol
 from holdfast.api.problem import Problem
 from holdfast.broker.core import Broker
 from holdfast.broker.message import BY_USER, Message, Publisher
-from holdfast.broker.publishing import publish_as
+from holdfast.broker.publishing import Accepted, publish_as
 from holdfast.errors import StoreError
 from holdfast.journal.writer import Journal
 from holdfast.protocol.wire import decode_text
@@ -75,8 +75,8 @@ class Desk:
         retain: bool,
         properties: bytes = b"",
         expiry_s: int = -1,
-    ) -> int:
-        """Publish; the caller carries out what follows with `settle`. The MQTT reason code."""
+    ) -> Accepted:
+        """Publish; the caller carries out what follows with `settle`."""
         check_topic_name(topic)
         broker = self.broker
         if broker.log is not None and not broker.log.healthy:

@@ -106,7 +106,9 @@ class BrokerCollector(Collector):
 
     def disk(self) -> Iterator[Metric]:
         desk = self.desk
-        yield gauge("holdfast_offset", "Offset of the last accepted publish.", desk.broker.offset)
+        yield gauge(
+            "holdfast_offset", "Offset of the log's last entry, publishes and changes of sessions.", desk.broker.offset
+        )
         yield gauge("holdfast_history_lag_offsets", "Offsets the history is behind.", self.series.history_lag())
         yield gauge("holdfast_history_lag_seconds", "Time the history is behind.", self.series.lag_s)
         state = desk.reached.get("state", desk.broker.offset)

@@ -35,6 +35,7 @@ from holdfast.api.parts import By, In, Parts
 from holdfast.api.problem import RESPONSES, Problem
 from holdfast.api.rows import whole_row
 from holdfast.broker.message import Message, Publisher
+from holdfast.broker.publishing import Accepted
 from holdfast.broker.views import Query as Wanted
 from holdfast.protocol.mqtt.properties import Properties
 from holdfast.protocol.mqtt.reasons import reason_name
@@ -317,10 +318,10 @@ class Publication(BaseModel):
 @router.post("/publish", tags=["messages"], summary="Publish a message", response_model=Published)
 async def publish(parts: In, caller: By, asked: Publication) -> Response:
     """Answered when the message is durable. An empty payload with `retain` deletes what is retained."""
-    reason = publish_one(parts, caller, asked, new_operation(caller.admin))
-    version = parts.desk.broker.offset
+    accepted = publish_one(parts, caller, asked, new_operation(caller.admin))
     await parts.desk.settle()
-    return JSONResponse({"version": version, "reason": reason, "reason_name": reason_name(reason)})
+    reason = accepted.reason
+    return JSONResponse({"version": accepted.offset, "reason": reason, "reason_name": reason_name(reason)})
 
 
 @router.post("/publish/batch", tags=["messages"], summary="Publish many messages", response_model=PublishedAll)
@@ -329,17 +330,18 @@ async def publish_batch(
 ) -> Response:
     """In order, as one operation, answered when all are durable. One that is not valid stops those after it."""
     operation = new_operation(caller.admin)
-    refused = 0
+    refused = version = 0
     try:
         for one in asked:
-            refused += publish_one(parts, caller, one, operation) >= 0x80
+            accepted = publish_one(parts, caller, one, operation)
+            refused += accepted.reason >= 0x80
+            version = accepted.offset
     finally:
         await parts.desk.settle()
-    version = parts.desk.broker.offset
     return JSONResponse({"operation": operation, "count": len(asked), "refused": refused, "version": version})
 
 
-def publish_one(parts: Parts, caller: Caller, asked: Publication, client_id: str) -> int:
+def publish_one(parts: Parts, caller: Caller, asked: Publication, client_id: str) -> Accepted:
     topic = encoded(asked.topic)
     check_topic_name(topic)
     if not caller.may_write(topic, asked.retain):

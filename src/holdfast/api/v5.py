@@ -214,17 +214,17 @@ async def publish(parts: In, caller: By, asked: EmqxPublish) -> Response:
     encoded(asked.clientid)
     if "\0" in asked.clientid:
         raise Problem(400, "clientid has a NUL, expected text without")
-    reason = publish_one(
+    accepted = publish_one(
         parts, caller, one, asked.clientid if caller.admin and asked.clientid else new_operation(caller.admin)
     )
-    version = parts.desk.broker.offset
     await parts.desk.settle()
+    reason, name = accepted.reason, f"{accepted.offset:032X}"
     if reason == NO_MATCHING_SUBSCRIBERS:
         body = {"message": "no_matching_subscribers", "reason_code": reason}
-        return JSONResponse({"id": f"{version:032X}", **body}, 202)
+        return JSONResponse({"id": name, **body}, 202)
     if reason:
         raise Problem(403, f"the message was refused: {reason_name(reason)}", reason_code=reason)
-    return JSONResponse({"id": f"{version:032X}"})
+    return JSONResponse({"id": name})
 
 
 def client_shape(session: Session) -> dict[str, object]:

@@ -21,7 +21,7 @@ from holdfast.broker.message import BY_USER, Message, Publisher
 from holdfast.broker.outbound import write
 from holdfast.broker.policy import Policy
 from holdfast.broker.ports import Authenticator, Peer
-from holdfast.broker.publishing import publish_as
+from holdfast.broker.publishing import Accepted, publish_as
 from holdfast.broker.retained import RetainedStore
 from holdfast.broker.route import Route, build_receivers, is_reserved
 from holdfast.broker.session import Session
@@ -207,7 +207,9 @@ class Broker:
         disconnect(self, session.connection, reason, text)
         return True
 
-    def publish(self, publisher: Publisher, topic: bytes, payload: bytes, qos: int, retain: bool, now_ms: int) -> int:
+    def publish(
+        self, publisher: Publisher, topic: bytes, payload: bytes, qos: int, retain: bool, now_ms: int
+    ) -> Accepted:
         """A publish by the server itself or its API."""
         self.now_ms = now_ms
         return publish_as(self, publisher, topic, payload, qos, retain)

@@ -1,6 +1,6 @@
 """What happens to a publish: rights, verdict on retaining, delivery, acknowledgement."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from holdfast.broker.access import ANY_QOS, PUBLISH, RETAIN
 from holdfast.broker.connection import Connection
@@ -50,6 +50,19 @@ PUBCOMP: Final = b"\x70\x02"
 PUBACK_WITH_REASON: Final = b"\x40\x03"
 PUBREC_WITH_REASON: Final = b"\x50\x03"
 PUBCOMP_WITH_REASON: Final = b"\x70\x03"
+
+
+@final
+class Accepted:
+    """What became of a publish: its offset in the log, and the reason code that its publisher would be told.
+
+    The broker's own `offset` says something else as soon as a session waits for the message: then records of that
+    session have taken the offsets after it.
+    """
+
+    def __init__(self, offset: int, reason: int) -> None:
+        self.offset: Final = offset
+        self.reason: Final = reason
 
 
 def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes, body: int, end: int) -> None:
@@ -308,8 +321,10 @@ def publish_as(
     properties: bytes = b"",
     expiry_s: int = -1,
     sender: Session | None = None,
-) -> int:
-    """A publish that did not come in a PUBLISH: a will, a system topic, a call of the API. Rights are the caller's."""
+) -> Accepted:
+    """Accept a publish that did not come in a PUBLISH: a will, a system topic, a call of the API. The caller has asked
+    for rights.
+    """
     field = len(topic).to_bytes(2, "big") + topic
     route = broker.find_route(field)
     expires_at_ms = broker.now_ms + expiry_s * 1000 if expiry_s >= 0 else NEVER
@@ -325,4 +340,4 @@ def publish_as(
         expires_at_ms,
         expiry_s >= 0,
     )
-    return accept(broker, message, route, sender, False)
+    return Accepted(message.offset, accept(broker, message, route, sender, False))
