@@ -15,6 +15,7 @@ from typing import Any
 
 HOT = [
     "src/holdfast/errors.py",
+    "src/holdfast/rules",
     "src/holdfast/protocol",
     "src/holdfast/broker",
     "src/holdfast/journal/record.py",

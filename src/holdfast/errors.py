@@ -5,7 +5,10 @@ HoldfastError
 │   ├── MalformedPacket
 │   └── UnsupportedProtocol
 ├── UsageError        ours or the operator's: a call or a setting that cannot be carried out as given
-│   └── ConfigError
+│   ├── ConfigError
+│   ├── NotFound
+│   ├── NotAllowed
+│   └── TooLarge
 └── StoreError        the disk's: something that should have been kept or read could not be
 """
 
@@ -60,6 +63,18 @@ class UsageError(HoldfastError):
 
 class ConfigError(UsageError):
     """A setting is unknown, or its value is not usable."""
+
+
+class NotFound(UsageError):
+    """What was asked for is not there."""
+
+
+class NotAllowed(UsageError):
+    """Whoever asked may not do that, or nobody may."""
+
+
+class TooLarge(UsageError):
+    """What was given is larger than a limit."""
 
 
 class StoreError(HoldfastError):

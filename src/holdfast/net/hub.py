@@ -6,6 +6,9 @@ import time
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.core import Broker
+from holdfast.broker.message import Publisher
+from holdfast.broker.publishing import Accepted, publish_as
+from holdfast.errors import StoreError
 from holdfast.net.commit import Commits
 
 log = logging.getLogger("holdfast.net")
@@ -42,6 +45,64 @@ class Hub:
         if now > self.last_ms:
             self.last_ms = now
         return self.last_ms
+
+    def publish(
+        self,
+        publisher: Publisher,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: bytes = b"",
+        expiry_s: int = -1,
+    ) -> Accepted:
+        """Publish for someone who is not a client, and carry out what follows. It is durable after `durable`."""
+        self.broker.now_ms = self.now_ms()
+        accepted = publish_as(self.broker, publisher, topic, payload, qos, retain, properties, expiry_s)
+        self.carry_out()
+        return accepted
+
+    async def durable(self) -> None:
+        """Return when everything published so far is durable. Raises StoreError when it cannot be stored."""
+        if self.commits is None:
+            return
+        done: asyncio.Future[StoreError | None] = self.loop.create_future()
+        self.commits.journal.append([], lambda error: None if done.cancelled() else done.set_result(error))
+        error = await done
+        if error is not None:
+            raise error
+
+    def kick(self, client_id: str, reason: int, text: str) -> bool:
+        """Disconnect a client; returns False when no client of that id is connected."""
+        kicked = self.broker.kick(client_id, reason, text, self.now_ms())
+        self.carry_out()
+        return kicked
+
+    def end_session(self, client_id: str) -> bool:
+        """Forget an absent client's session; returns False when there is none."""
+        ended = self.broker.end_session(client_id, self.now_ms())
+        self.carry_out()
+        return ended
+
+    def set_retainer(
+        self,
+        *,
+        enable: bool | None = None,
+        expiry_ms: int | None = None,
+        max_payload: int | None = None,
+        max_messages: int | None = None,
+    ) -> None:
+        """Change settings of the retainer for what is published from now on; None leaves one as it is."""
+        settings = self.broker.settings
+        if enable is not None:
+            settings.retain_available = enable
+        if expiry_ms is not None:
+            settings.retained_expiry_ms = expiry_ms
+        if max_payload is not None:
+            settings.max_retained_payload = max_payload
+        if max_messages is not None:
+            settings.max_retained_messages = max_messages
+            self.broker.retained.settle()
 
     def start(self) -> None:
         self.on_tick()
