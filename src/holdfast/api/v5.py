@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from holdfast import quantity
 from holdfast.api.auth import address_of
 from holdfast.api.models import (
     EmqxClient,
@@ -86,37 +87,48 @@ class Backend(BaseModel):
     max_retained_messages: int | None = Field(None, ge=0, le=2**62)
 
 
+# EMQX counts sizes in powers of two, whatever the unit.
+SIZE_UNITS = {**quantity.SIZE_UNITS, "kb": 1024, "mb": 1024**2, "gb": 1024**3, "tb": 1024**4}
+QUANTITY_MOST = 10**15
+
+
+def size_of(value: object) -> int:
+    return bounded(quantity.parse_size(value, units=SIZE_UNITS), value)
+
+
+def expiry_ms_of(value: object) -> int:
+    return bounded(quantity.milliseconds(quantity.parse_duration(value)), value)
+
+
+def bounded(number: int, value: object) -> int:
+    if number > QUANTITY_MOST:
+        raise ValueError(f"expected something smaller, got {value!r}")
+    return number
+
+
+NUMBER_OR_TEXT = WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]})
+ExpiryMs = Annotated[int, BeforeValidator(expiry_ms_of), NUMBER_OR_TEXT]
+Size = Annotated[int, BeforeValidator(size_of), NUMBER_OR_TEXT]
+
+
 class Retainer(BaseModel):
     """Durations as `30s`, `5m`, sizes as `1MB`, or plain numbers."""
 
     model_config = ConfigDict(extra="ignore")
 
     enable: bool | None = None
-    msg_expiry_interval: int | str | None = None
-    max_payload_size: int | str | None = None
+    msg_expiry_interval: ExpiryMs | None = None
+    max_payload_size: Size | None = None
     backend: Backend | None = None
-
-
-UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "b": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3, "": 1}
-
-
-def quantity(value: int | str, what: str) -> int:
-    text = str(value).strip().lower()
-    digits = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
-    unit = text[len(digits) :].strip()
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 12 or unit not in UNITS:
-        raise Problem(400, f"{what} is {value!r}, expected a number with a unit, such as 30s or 1MB")
-    return int(int(digits) * UNITS[unit])
 
 
 @router.put("/mqtt/retainer", summary="Change settings of the retainer, until the next start")
 async def put_retainer(services: ServicesDep, caller: CallerDep, asked: Retainer) -> dict[str, Any]:
     caller.need_admin()
-    expiry = None if asked.msg_expiry_interval is None else quantity(asked.msg_expiry_interval, "msg_expiry_interval")
     services.handle.set_retainer(
         enable=asked.enable,
-        expiry_ms=None if expiry is None else expiry * 1000,
-        max_payload=None if asked.max_payload_size is None else quantity(asked.max_payload_size, "max_payload_size"),
+        expiry_ms=asked.msg_expiry_interval,
+        max_payload=asked.max_payload_size,
         max_messages=None if asked.backend is None else asked.backend.max_retained_messages,
     )
     return await get_retainer(services)

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from holdfast.broker.topics import is_valid_filter
 from holdfast.config.listener import Listener, ListenerUrl, parse_listener
-from holdfast.config.quantity import Duration, Size
+from holdfast.quantity import Duration, Size
 
 DEFAULT_LISTEN: Final = (
     "tcp://127.0.0.1:1883",

@@ -1,4 +1,4 @@
-"""What is worth a look, by the rule itself, by the broker's policy, and by the scan that the API and command line use."""
+"""What is worth a look, by the rule itself, by the broker's policy, and by the scan that the service makes."""
 
 import json
 

@@ -4,6 +4,7 @@ A plain number is bytes or seconds. Decimal and binary size units mean what they
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 from pydantic import PlainValidator, WithJsonSchema
@@ -27,22 +28,22 @@ _DURATION_PART: Final = re.compile(rf"({_NUMBER})\s*([a-z]+)\s*", re.IGNORECASE)
 _PLAIN: Final = re.compile(_NUMBER)
 
 
-def parse_size(value: object) -> int:
-    """Bytes."""
+def parse_size(value: object, *, units: Mapping[str, int] = SIZE_UNITS) -> int:
+    """The size in bytes. `units` may say that some unit means something else. Raises ValueError."""
     expected = "a size such as 65536, 512KB or 1MiB"
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     if not isinstance(value, str):
         raise ValueError(f"expected {expected}, got {value!r}")
     found = _SIZE.fullmatch(value.strip())
-    unit = SIZE_UNITS.get(found[2].lower() or "b") if found else None
+    unit = units.get(found[2].lower() or "b") if found else None
     if found is None or unit is None:
         raise ValueError(f"expected {expected}, got {value!r}")
     return round(float(found[1]) * unit) if "." in found[1] else int(found[1]) * unit
 
 
 def parse_duration(value: object) -> int | float:
-    """Seconds; a whole number of them is an int."""
+    """The duration in seconds; a whole number of them is an int. Raises ValueError."""
     expected = "a duration such as 30, 30s, 15m, 1h or 2d"
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
         return _seconds(round(value * 1000))
