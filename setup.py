@@ -17,6 +17,7 @@ from typing import Any
 GROUPS = {
     "holdfast": [
         "src/holdfast/errors.py",
+        "src/holdfast/rules",
         "src/holdfast/protocol",
         "src/holdfast/broker",
         "src/holdfast/journal/record.py",

@@ -1,47 +1,63 @@
-"""What stands around a broker core that runs in the test's own process: a log that is a list, and a small driver."""
+"""A broker in this process, without sockets and without a disk, for tests of what is built around one.
+
+The only place where tests name the driver of the event loop.
+"""
 
 from __future__ import annotations
 
-from holdfast.broker.effects import Effects
-from holdfast.broker.log import Flushed, Log
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from holdfast.broker.core import Broker
+from holdfast.broker.settings import Settings
+from holdfast.net.driver import Driver
+from holdfast.service.caller import OPERATOR
+from holdfast.service.history import HistoryService
+from holdfast.service.live import LiveSource
+from holdfast.service.requests import Publication
+from holdfast.service.retained import Published, RetainedService
+
+NOW_MS = 1_700_000_000_000
+
+T = TypeVar("T")
 
 
-class ListLog(Log):
-    """Keeps records in memory and says that they are durable at once; nothing has to wait."""
+class ToldDriver(Driver):
+    """Time moves when it is told to."""
 
-    def __init__(self, position: int = 0, history_filters: list[bytes] | None = None) -> None:
-        super().__init__(waits=False, waits_to_deliver=False, keeps_state=True, history_filters=history_filters or [])
-        self.position = position
-        self.records: list[bytes] = []
+    told_ms = NOW_MS
 
-    def append(self, records: list[bytes]) -> int:
-        self.records += records
-        self.durable = self.position
-        return 0
-
-    def flush(self, done: Flushed) -> None:
-        done(None)
-
-    def drain(self) -> list[bytes]:
-        """The records since the last time."""
-        records, self.records = self.records, []
-        return records
+    def now_ms(self) -> int:
+        return self.told_ms
 
 
-def carry_out(effects: Effects, log: Log | None = None) -> None:
-    """Do what a call into the broker asks for: keep its records, write what may be written, close."""
-    if log is not None and effects.records:
-        log.append(effects.records)
-    effects.records = []
-    for connection in effects.writes:
-        outbox = connection.outbox
-        outbox.listed = outbox.waits = False
-        if not outbox.blocked and outbox.pieces:
-            connection.peer.write(outbox.drain())
-    effects.writes.clear()
-    closes, effects.closes = effects.closes, []
-    for connection in closes:
-        if connection.outbox.pieces:
-            connection.peer.write(connection.outbox.drain())
-        connection.peer.close(connection.close_reason)
-    effects.notes.clear()
+class InProcess:
+    def __init__(self, settings: Settings) -> None:
+        self.handle = ToldDriver(Broker(settings, "auto-"), asyncio.get_running_loop())
+        self.broker = self.handle.broker
+        self.source = LiveSource(self.handle)
+        self.retained = RetainedService(self.source, HistoryService(self.source))
+
+    async def set(self, *topics: str, payload: str = "1", **fields: object) -> Published:
+        given = [{"topic": topic, "payload": payload, "retain": True, "qos": 1, **fields} for topic in topics]
+        return await self.retained.publish([Publication.model_validate(one) for one in given], OPERATOR)
+
+    def topics(self) -> list[str]:
+        cursor = self.source.index.everything()
+        found = []
+        while not cursor.ended:
+            message = cursor.next(1 << 30)
+            if message is not None and not message.expired(self.handle.told_ms):
+                found.append(message.topic.decode())
+        self.source.index.release(cursor)
+        return sorted(found)
+
+
+def with_broker(act: Callable[[InProcess], Awaitable[T]], settings: Settings | None = None) -> T:
+    """Run `act` beside a broker, and return what it returns."""
+
+    async def run() -> T:
+        return await act(InProcess(settings if settings is not None else Settings()))
+
+    return asyncio.run(run())

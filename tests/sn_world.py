@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from core_driver import carry_out
 from holdfast.broker.access import Access
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
@@ -23,7 +24,6 @@ from holdfast.broker.sn.gateway import Gateway
 from holdfast.broker.sn.ports import DatagramPeer, Datagrams
 from holdfast.broker.sn.settings import SnSettings
 from holdfast.protocol.sn.frame import datagrams
-from in_process import carry_out
 from wire_packets import Publish as MqttPublish
 from wire_packets import connect, decode, subscribe
 

@@ -7,7 +7,10 @@ HoldfastError
 ├── ConnectionFailed  the network's or the other broker's: not reached, refused, or gone; carries the code it gave
 │   └── ConnectionLost
 ├── UsageError        ours or the operator's: a call or a setting that cannot be carried out as given
-│   └── ConfigError
+│   ├── ConfigError
+│   ├── NotFound
+│   ├── NotAllowed
+│   └── TooLarge
 └── StoreError        the disk's: something that should have been kept or read could not be
 
 Two stand below the root elsewhere, with what raises them: `cli.api_client.ApiError`, what a broker's HTTP API answered,
@@ -65,6 +68,18 @@ class UsageError(HoldfastError):
 
 class ConfigError(UsageError):
     """A setting is unknown, or its value is not usable."""
+
+
+class NotFound(UsageError):
+    """What was asked for is not there."""
+
+
+class NotAllowed(UsageError):
+    """Whoever asked may not do that, or nobody may."""
+
+
+class TooLarge(UsageError):
+    """What was given is larger than a limit."""
 
 
 class StoreError(HoldfastError):

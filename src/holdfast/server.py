@@ -12,11 +12,14 @@ import secrets
 import signal
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import __version__, diagnostics
 from holdfast.broker.core import Broker
+from holdfast.broker.settings import Settings as BrokerSettings
 from holdfast.broker.system import SystemTopics
 from holdfast.config import ConfigError, Listener, Loaded, Settings
 from holdfast.config.listener import Endpoint
@@ -43,9 +46,10 @@ from holdfast.net.tls import Certificates
 from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import Origins, WebSocketPeer
 from holdfast.storage.disk import DiskStorage
+from holdfast.storage.folder import DataFolder
 
 if TYPE_CHECKING:
-    from holdfast.api.serving import HttpService
+    from holdfast.api.app import HttpService
 
 log = logging.getLogger("holdfast")
 
@@ -81,6 +85,31 @@ async def serve(loaded: Loaded) -> int:
     finally:
         await server.stop()
     return 0
+
+
+@asynccontextmanager
+async def open_offline(root: Path, settings: BrokerSettings | None = None) -> AsyncIterator[Driver]:
+    """A broker without listeners on a data folder, which it keeps locked. What was published through it is in journal,
+    state and history when the context ends.
+
+    Without settings nothing is refused for its size or number: limits stand in the configuration, not in the folder.
+    Raises StoreError when another broker has the folder.
+    """
+    if settings is None:
+        settings = BrokerSettings()
+        settings.max_retained_payload = 0
+    loop = asyncio.get_running_loop()
+    history = DataFolder(root).has_history()
+    broker = Broker(settings, "")
+    driver = Driver(broker, loop)
+    storage = DiskStorage(root, loop)
+    driver.use_log(storage.open("ack", ["#"] if history else None))
+    driver.carry_out(storage.load(broker, driver.now_ms(), True))
+    storage.start(history, 1.0, 0, 0)
+    try:
+        yield driver
+    finally:
+        await storage.stop(None)  # for as long as it takes: the next reader is to find everything
 
 
 class Server:
@@ -202,27 +231,27 @@ class Server:
         say_listening(listener.scheme, host, port)
 
     def make_http(self) -> "HttpService":
-        from holdfast.api.desk import Desk
-        from holdfast.api.guard import Doorkeeper
-        from holdfast.api.serving import HttpService
+        from holdfast.api.app import HttpService
+        from holdfast.api.auth import ApiAuthenticator
+        from holdfast.api.status import ServerStatus
 
         settings = self.loaded.settings
         storage = self.storage
         recovered = storage.recovered if storage is not None else None
         writes_history = storage is not None and any(follower.name == "history" for follower in storage.followers)
-        desk = Desk(
+        status = ServerStatus(
             self.driver,
             journal=recovered.journal if recovered is not None else None,
             history=storage.folder.history if storage is not None and writes_history else None,
-            reached=storage.reached if storage is not None else None,
-            problems=storage.problems if storage is not None else None,
+            reached=storage.reached if storage is not None else {},
+            problems=storage.problems if storage is not None else {},
             version=__version__,
             started_at_ms=self.driver.now_ms(),
             storage_type=settings.retainer.storage_type,
         )
         keys, users = api_secrets(settings)
-        doorkeeper = Doorkeeper(self.broker, keys, users, settings.api.admins, self.bans)
-        return HttpService(desk, doorkeeper, settings.api.cors)
+        authenticator = ApiAuthenticator(self.broker, keys, users, settings.api.admins, self.bans)
+        return HttpService(status, authenticator, settings.api.cors)
 
     def make_policy(self, listener: Listener) -> ListenerPolicy:
         settings = self.loaded.settings
@@ -307,7 +336,7 @@ class Server:
         fill_bans(self.bans, loaded.settings)
         fill_banned(self.broker.settings, loaded.settings)
         if self.http is not None:
-            self.http.doorkeeper.replace(keys, users, loaded.settings.api.admins)
+            self.http.authenticator.replace(keys, users, loaded.settings.api.admins)
         left = needs_restart(self.loaded.settings, loaded.settings)
         self.loaded = loaded
         log.info("reloaded certificates, log level, users, access rules, bans, retainer limits and policies")

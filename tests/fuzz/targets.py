@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from core_driver import carry_out
 from holdfast.access.mosquitto_file import parse_access
 from holdfast.broker.access import PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access
 from holdfast.broker.core import Broker
@@ -42,7 +43,6 @@ from holdfast.protocol.mqtt.encode import encode
 from holdfast.protocol.mqtt.frame import FrameBuffer
 from holdfast.protocol.sn import detect, v2_decode, v2_encode, v12
 from holdfast.state.store import StateStore
-from in_process import carry_out
 from packet_strategies import plain
 
 VERSIONS = (3, 4, 5)

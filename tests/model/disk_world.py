@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from core_driver import ListLog
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
 from holdfast.broker.retained import BUCKET_MS
@@ -17,7 +18,6 @@ from holdfast.broker.settings import Settings
 from holdfast.state.store import StateStore
 from holdfast.storage.disk_index import DiskIndex
 from holdfast.storage.restore import restore_retained, restore_sessions, use_disk
-from in_process import ListLog
 from model.steps import Plan
 from model.world import LoggedWorld
 

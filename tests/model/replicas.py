@@ -11,13 +11,13 @@ import re
 from collections import Counter
 from typing import Any
 
+from core_driver import carry_out
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
 from holdfast.broker.message import SET
 from holdfast.broker.records import encode_publish
 from holdfast.broker.replica import Replica
 from holdfast.broker.session import Delivery, PendingWill, Session
-from in_process import carry_out
 from model.debts import Mismatch
 from model.drive import Driver
 from model.steps import Plan

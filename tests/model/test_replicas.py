@@ -10,11 +10,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from core_driver import ListLog, carry_out
 from holdfast.broker.core import Broker
 from holdfast.broker.replica import Replica
 from holdfast.broker.settings import Settings
 from holdfast.errors import StoreError
-from in_process import ListLog, carry_out
 from model.replicas import FollowedWorld, apply_all, dump, follower_of, run
 from model.steps import make_plan
 from model.world import BEGIN_MS, Buffer, Link, LoggedWorld

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from core_driver import ListLog, carry_out
 from holdfast.broker.access import Access
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
@@ -18,7 +19,6 @@ from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy
 from holdfast.broker.ports import Peer
 from holdfast.broker.session import Connection
 from holdfast.broker.settings import Settings
-from in_process import ListLog, carry_out
 from model.fold import Limits
 from model.steps import Plan
 from wire_packets import Packet, Publish, decode

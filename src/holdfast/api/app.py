@@ -1,7 +1,15 @@
-"""The application: operations, metrics, health, the dashboard's files, and the guard in front of all of them."""
+"""The application: operations, metrics, health, the dashboard's files, authentication in front of all of them, and the
+listeners that serve it on the broker's own event loop.
+"""
 
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
 from pathlib import Path
 
+import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -9,12 +17,16 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.api import docs_page, live, v1, v5
-from holdfast.api.guard import Guard
+from holdfast.api import live, v1, v5
+from holdfast.api.auth import ApiAuthenticator, AuthMiddleware
 from holdfast.api.metrics import Metrics
-from holdfast.api.parts import In, Parts
 from holdfast.api.problem import HANDLERS, RESPONSES
+from holdfast.api.services import Services, ServicesDep, make_services
+from holdfast.api.status import ServerStatus
 
+BACKLOG = 512
+KEEP_ALIVE_S = 30
+STOP_S = 2
 STATIC = Path(__file__).parent.parent / "ui" / "static"
 # Nothing but our own files may run or be loaded, and nobody may put the pages into a frame.
 POLICY = (
@@ -43,34 +55,43 @@ class SecureHeaders:
         await self.app(scope, receive, with_headers if scope["type"] == "http" else send)
 
 
-def make_app(parts: Parts, cors: list[str]) -> ASGIApp:
+def make_app(services: Services, cors: list[str]) -> ASGIApp:
     app = FastAPI(
         title="Holdfast",
         summary="The broker's retained messages, their past, and what goes on around them.",
-        version=parts.desk.version,
+        version=services.status.version,
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
         exception_handlers=dict(HANDLERS),  # type: ignore[arg-type]
     )
-    app.state.parts = parts
+    app.state.services = services
     app.state.channels = 0
-    app.state.metrics = Metrics(parts.desk, parts.series)
+    app.state.metrics = Metrics(services.status, services.metrics_history)
     app.include_router(v1.router)
     app.include_router(v5.router)
     app.include_router(live.router)
-    app.include_router(docs_page.router)
     add_health(app)
+    add_pages(app)
+    guarded: ASGIApp = AuthMiddleware(app, services.authenticator)
+    if cors:
+        guarded = CORSMiddleware(guarded, allow_origins=cors, allow_methods=["*"], allow_headers=["*"])
+    return SecureHeaders(guarded)
+
+
+def add_pages(app: FastAPI) -> None:
+    """The dashboard, and the operations for people: a page of our own, because the usual ones load their script from
+    another host.
+    """
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/", include_in_schema=False)
     async def index() -> Response:
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
-    guarded: ASGIApp = Guard(app, parts.doorkeeper)
-    if cors:
-        guarded = CORSMiddleware(guarded, allow_origins=cors, allow_methods=["*"], allow_headers=["*"])
-    return SecureHeaders(guarded)
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return FileResponse(STATIC / "docs.html", headers={"Cache-Control": "no-cache"})
 
 
 def add_health(app: FastAPI) -> None:
@@ -91,9 +112,91 @@ def add_health(app: FastAPI) -> None:
     @app.get(
         "/readyz", tags=["broker"], summary="Whether it can do its work", responses={503: {"model": dict[str, str]}}
     )
-    async def readyz(parts: In) -> Response:
+    async def readyz(services: ServicesDep) -> Response:
         """503 while the disk refuses; then QoS 1 and 2 publishes are refused as well."""
-        journal = parts.desk.journal
+        journal = services.status.journal
         if journal is not None and not journal.healthy:
             return JSONResponse({"status": "the journal cannot be written"}, 503)
         return JSONResponse({"status": "ready"})
+
+
+class QuietServer(uvicorn.Server):
+    """Signals are the broker's business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpListener:
+    """`start` serves on a socket that is bound already; `stop` ends open requests within moments."""
+
+    def __init__(self, app: ASGIApp, context: ssl.SSLContext | None, max_connections: int) -> None:
+        config = uvicorn.Config(
+            app,
+            loop="none",
+            http="h11",
+            ws="wsproto",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=STOP_S,
+            limit_concurrency=max_connections or None,
+            ws_max_size=1 << 20,
+        )
+        config.load()
+        if context is not None:
+            config.ssl = context  # made by the net room, which can exchange its certificates
+        self.server = QuietServer(config)
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self, sock: socket.socket) -> None:
+        self.task = asyncio.create_task(self.server.serve([sock]), name="holdfast-http")
+
+    async def stop(self) -> None:
+        if self.task is not None:
+            self.server.should_exit = True
+            await asyncio.wait([self.task], timeout=STOP_S + 1)
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)
+
+
+class HttpService:
+    """API and dashboard as one thing that the server starts and stops, on any number of listeners."""
+
+    def __init__(self, status: ServerStatus, authenticator: ApiAuthenticator, cors: list[str]) -> None:
+        self.authenticator = authenticator
+        self.services = make_services(status, authenticator)
+        self.app = make_app(self.services, cors)
+        self.listeners: list[HttpListener] = []
+        self.services.metrics_history.start()
+
+    def listen(self, host: str, port: int, context: ssl.SSLContext | None, max_connections: int) -> tuple[str, int]:
+        """Serve on an address; returns the host and port that it became. Raises OSError when it cannot be had."""
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(BACKLOG)
+            sock.setblocking(False)
+        except OSError:
+            sock.close()
+            raise
+        listener = HttpListener(self.app, context, max_connections)
+        listener.start(sock)
+        self.listeners.append(listener)
+        name = sock.getsockname()
+        return name[0], name[1]
+
+    async def stop(self) -> None:
+        self.services.metrics_history.stop()
+        for listener in self.listeners:
+            await listener.stop()
+        self.services.source.close()
+        self.authenticator.stop()

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
-from holdfast.api.guard import Caller
-from holdfast.api.message import summary_of
-from holdfast.api.parts import Parts
+from holdfast.api.services import Services
+from holdfast.service.caller import Caller
+from holdfast.service.messages import summary_of
 
 router = APIRouter()
 
@@ -25,14 +25,14 @@ CHANNELS_MOST = 200
 class Watch:
     """What one page shows, and what it was last told of it."""
 
-    def __init__(self, parts: Parts, caller: Caller) -> None:
-        self.parts = parts
+    def __init__(self, services: Services, caller: Caller) -> None:
+        self.services = services
         self.caller = caller
         self.topics: dict[str, int] = {}
         self.places: dict[str | None, int] = {}
         self.version = -1
 
-    def take(self, asked: Any) -> None:
+    def show(self, asked: Any) -> None:
         """A new list of what is shown; malformed parts of it are left out."""
         if not isinstance(asked, dict):
             return
@@ -53,50 +53,49 @@ class Watch:
 
     def changes(self) -> dict[str, object]:
         """What is different from last time; empty when nothing is."""
-        desk = self.parts.desk
-        retained = desk.broker.retained
-        now_ms = desk.now_ms()
+        source = self.services.source
+        version = source.last_change
         # Nothing was set, deleted or expired. $SYS topics change without a new version; they wait for the next one.
-        if retained.version == self.version:
+        if version == self.version:
             return {}
-        self.version = retained.version
+        self.version = version
         messages: list[dict[str, object]] = []
         gone: list[str] = []
         for topic, known in self.topics.items():
-            message = retained.get(topic.encode(errors="replace"), now_ms)
-            version = 0 if message is None else message.offset
-            if version == known:
+            message = source.get(topic.encode(errors="replace"))
+            offset = 0 if message is None else message.offset
+            if offset == known:
                 continue
-            self.topics[topic] = version
+            self.topics[topic] = offset
             if message is not None:
                 messages.append(summary_of(message))
             elif known > 0:
                 gone.append(topic)
         places: list[dict[str, object]] = []
         for place, size in self.places.items():
-            now = self.parts.tree.size_of(None if place is None else place.encode(errors="replace").decode())
+            now = self.services.tree.size_of(None if place is None else place.encode(errors="replace").decode())
             if now != size:
                 self.places[place] = now
                 if size != -2:
                     places.append({"place": place, "children": now})
         if not messages and not gone and not places:
             return {}
-        return {"messages": messages, "gone": gone, "places": places, "version": retained.version}
+        return {"messages": messages, "gone": gone, "places": places, "version": version}
 
 
 @router.websocket("/api/v1/live")
 async def live(socket: WebSocket) -> None:
-    parts = cast(Parts, socket.app.state.parts)
+    services = cast(Services, socket.app.state.services)
     if socket.app.state.channels >= CHANNELS_MOST:
         await socket.close(4503, "too many pages are open")
         return
     await socket.accept()
     socket.app.state.channels += 1
-    watch = Watch(parts, socket.state.caller)
+    watch = Watch(services, socket.state.caller)
     reader = asyncio.create_task(listen(socket, watch), name="holdfast-live")
     try:
         while not reader.done():
-            body = {"overview": parts.series.overview(0), **watch.changes()}
+            body = {"overview": services.metrics_history.overview(0), **watch.changes()}
             await socket.send_text(json.dumps(body))
             await asyncio.wait([reader], timeout=STEP_S)
     except (WebSocketDisconnect, RuntimeError):
@@ -111,6 +110,6 @@ async def listen(socket: WebSocket, watch: Watch) -> None:
     while True:
         text = await socket.receive_text()
         try:
-            watch.take(json.loads(text))
+            watch.show(json.loads(text))
         except ValueError:
             continue

@@ -7,16 +7,16 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from holdfast.api.desk import Desk
-from holdfast.api.series import DELAY_BOUNDS, Series
+from holdfast.api.metrics_history import LAG_BOUNDS, MetricsHistory
+from holdfast.api.status import ServerStatus
 from holdfast.broker.message import OUTCOMES, REFUSED_SIZE
 from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES
 
 
 class BrokerCollector(Collector):
-    def __init__(self, desk: Desk, series: Series) -> None:
-        self.desk = desk
-        self.series = series
+    def __init__(self, status: ServerStatus, history: MetricsHistory) -> None:
+        self.status = status
+        self.history = history
 
     def collect(self) -> Iterator[Metric]:
         yield from self.clients()
@@ -26,7 +26,7 @@ class BrokerCollector(Collector):
         yield from self.loop()
 
     def clients(self) -> Iterator[Metric]:
-        broker = self.desk.broker
+        broker = self.status.broker
         counters = broker.counters
         by_protocol: Counter[str] = Counter()
         queued = inflight = queued_bytes = 0
@@ -55,7 +55,7 @@ class BrokerCollector(Collector):
         yield gauge("holdfast_inflight_messages", "Messages sent and not acknowledged.", inflight)
 
     def traffic(self) -> Iterator[Metric]:
-        counters = self.desk.broker.counters
+        counters = self.status.broker.counters
         received = CounterMetricFamily("holdfast_messages_received", "Publishes received.", labels=["qos"])
         sent = CounterMetricFamily("holdfast_messages_sent", "Publishes sent.", labels=["qos"])
         for qos in range(3):
@@ -85,9 +85,9 @@ class BrokerCollector(Collector):
         yield dropped
 
     def retained(self) -> Iterator[Metric]:
-        broker = self.desk.broker
+        broker = self.status.broker
         retained = broker.retained
-        count = retained.live_count(self.desk.now_ms())
+        count = retained.live_count(self.status.now_ms())
         yield gauge("holdfast_retained_messages", "Retained messages.", count)
         yield gauge("emqx_retained_count", "The same as holdfast_retained_messages, by EMQX's name.", count)
         yield gauge("holdfast_retained_bytes", "Topic, payload and property bytes retained.", retained.size)
@@ -105,14 +105,16 @@ class BrokerCollector(Collector):
         yield counter("holdfast_snapshot_messages", "Messages of snapshots that ended.", counters.snapshot_messages)
 
     def disk(self) -> Iterator[Metric]:
-        desk = self.desk
-        yield gauge("holdfast_offset", "Offset of the last accepted publish.", desk.broker.log.position)
-        yield gauge("holdfast_history_lag_offsets", "Offsets the history is behind.", self.series.history_lag())
-        yield gauge("holdfast_history_lag_seconds", "Time the history is behind.", self.series.lag_s)
-        state = desk.reached.get("state", desk.broker.log.position)
-        behind = 0 if desk.journal is None else max(0, desk.journal.durable - state)
-        yield gauge("holdfast_state_lag_offsets", "Offsets the state on disk is behind.", behind)
-        journal = desk.journal
+        status = self.status
+        yield gauge(
+            "holdfast_offset",
+            "Offset of the log's last entry, publishes and changes of sessions.",
+            status.broker.log.position,
+        )
+        yield gauge("holdfast_history_lag_offsets", "Offsets the history is behind.", status.history_lag())
+        yield gauge("holdfast_history_lag_seconds", "Time the history is behind.", self.history.lag_s)
+        yield gauge("holdfast_state_lag_offsets", "Offsets the state on disk is behind.", status.state_lag())
+        journal = status.journal
         if journal is None:
             return
         yield gauge("holdfast_journal_healthy", "Whether the journal can be written.", int(journal.healthy))
@@ -125,17 +127,17 @@ class BrokerCollector(Collector):
         )
 
     def loop(self) -> Iterator[Metric]:
-        delay = self.series.delay
+        lag = self.history.loop_lag
         yield histogram(
             "holdfast_event_loop_delay_seconds",
             "How late the event loop runs its timers.",
-            DELAY_BOUNDS,
-            delay.counts,
-            delay.total_s,
+            LAG_BOUNDS,
+            lag.counts,
+            lag.total_s,
         )
-        yield gauge("holdfast_start_time_seconds", "When the broker started.", self.desk.started_at_ms / 1000)
+        yield gauge("holdfast_start_time_seconds", "When the broker started.", self.status.started_at_ms / 1000)
         info = GaugeMetricFamily("holdfast_info", "The version that runs.", labels=["version"])
-        info.add_metric([self.desk.version], 1)
+        info.add_metric([self.status.version], 1)
         yield info
 
 
@@ -165,9 +167,9 @@ def histogram(name: str, text: str, bounds: tuple[float, ...], counts: list[int]
 
 
 class Metrics:
-    def __init__(self, desk: Desk, series: Series) -> None:
+    def __init__(self, status: ServerStatus, history: MetricsHistory) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(BrokerCollector(desk, series))
+        self.registry.register(BrokerCollector(status, history))
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

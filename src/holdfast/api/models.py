@@ -1,10 +1,39 @@
 """The shapes of answers, for the OpenAPI document. What is sent is held against them by the tests."""
 
-from typing import Any
-
 from pydantic import BaseModel, Field
 
-from holdfast.api.message import Publisher, Summary, Whole
+
+class Publisher(BaseModel):
+    client_id: str
+    username: str
+    protocol: str
+
+
+class Summary(BaseModel):
+    """A retained message without its payload. `version` is the offset of the publish that set it."""
+
+    topic: str
+    version: int
+    size: int = Field(description="Bytes of the payload.")
+    qos: int
+    stored_at: str
+    stored_at_ms: int
+    expires_at: str | None
+    expires_at_ms: int | None
+    publisher: Publisher
+    preview: str | None = Field(description="The beginning of the payload, where it is text.")
+
+
+class Whole(Summary):
+    """A retained message with everything it carries. `payload` is base64, `text` is there when it is UTF-8."""
+
+    payload: str
+    text: str | None
+    content_type: str | None
+    response_topic: str | None
+    correlation_data: str | None
+    payload_format: int | None
+    user_properties: list[list[str]]
 
 
 class MessagePage(BaseModel):
@@ -13,7 +42,7 @@ class MessagePage(BaseModel):
     version: int
 
 
-class Rehearsal(BaseModel):
+class DryRun(BaseModel):
     dry_run: bool
     count: int
     bytes: int
@@ -92,7 +121,7 @@ class Span(BaseModel):
     upto: int
 
 
-class MomentPage(BaseModel):
+class RetainedAtPage(BaseModel):
     total: int | None
     messages: list[HistoryRow]
     next: str | None
@@ -267,8 +296,3 @@ class EmqxPublished(BaseModel):
 class Token(BaseModel):
     token: str
     version: str
-
-
-Retainer = dict[str, Any]
-
-__all__ = ["Publisher", "Summary", "Whole"]

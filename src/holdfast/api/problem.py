@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from holdfast.errors import HoldfastError, ProtocolError, StoreError, UsageError
+from holdfast.errors import HoldfastError, NotAllowed, NotFound, ProtocolError, StoreError, TooLarge, UsageError
 
 MEDIA_TYPE = "application/problem+json"
 CODES = {
@@ -89,14 +89,20 @@ async def on_invalid(request: Request, error: Exception) -> Response:
     return response(400 if request.url.path.startswith("/api/v5/") else 422, "; ".join(found), {"problems": found})
 
 
+# The first that fits decides.
+STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
+    (NotFound, 404),
+    (NotAllowed, 403),
+    (TooLarge, 413),
+    (UsageError, 400),
+    (ProtocolError, 400),
+    (StoreError, 503),
+)
+
+
 async def on_our_error(request: Request, error: Exception) -> Response:
     """Whose fault it was stands in the type."""
-    status = 500
-    if isinstance(error, ProtocolError | UsageError):
-        status = 400
-    elif isinstance(error, StoreError):
-        status = 503
-    return response(status, str(error))
+    return response(next((status for kind, status in STATUSES if isinstance(error, kind)), 500), str(error))
 
 
 HANDLERS = {

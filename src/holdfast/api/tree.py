@@ -1,16 +1,14 @@
-"""One level of the topic tree at a time, for whoever opens it by hand."""
+"""One level of the topic tree at a time, for someone who opens it by hand."""
 
-import asyncio
 import time
 from bisect import bisect_right
 from itertools import islice
 
-from holdfast.api.desk import Desk
-from holdfast.api.listing import PORTION
-from holdfast.api.message import preview_of
 from holdfast.broker.index import Index
 from holdfast.broker.message import Message
-from holdfast.broker.views import ANY, Branch, Query, branch, child_count, child_names, collect, count_below
+from holdfast.broker.views import ANY, Branch, Query, branch, child_count, child_names, count_below
+from holdfast.service.live import LiveSource
+from holdfast.service.messages import leaf_of
 
 # Up to this many children are sorted; more come in the order in which they were first set.
 SORTED_MOST = 20_000
@@ -18,14 +16,14 @@ COUNT_VISITS = (300, 30_000)
 COUNT_S = 0.02
 
 
-class Tree:
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+class TopicTree:
+    def __init__(self, source: LiveSource) -> None:
+        self.source = source
 
     async def children(self, prefix: str | None, after: str, limit: int) -> dict[str, object]:
         """Children of a place, None being the root: the `limit` after the one named."""
         levels = [] if prefix is None else prefix.encode().split(b"/")
-        index = self.desk.broker.retained.index
+        index = self.source.index
         if isinstance(index, Index):
             names = child_names(index, levels)
             total = len(names)
@@ -43,7 +41,7 @@ class Tree:
             "sorted": total <= SORTED_MOST,
             "children": [describe(prefix, one) for one in found],
             "next": page[-1].decode() if more and page else None,
-            "version": self.desk.broker.retained.version,
+            "version": self.source.last_change,
         }
 
     def count(self, index: Index, levels: list[bytes], found: list[Branch]) -> None:
@@ -58,50 +56,33 @@ class Tree:
 
     async def usage(self, prefix: str | None) -> dict[str, object]:
         """Messages and bytes at and below a place, exactly, however many there are."""
-        index = self.desk.broker.retained.index
-        topic_filter = b"#" if prefix is None else prefix.encode() + b"/#"
-        cursor = index.cursor(topic_filter, self.desk.broker.log.position)
         count = size = 0
-        query = Query()
-        try:
-            while not cursor.ended:
-                for message in collect(cursor, query, self.desk.now_ms(), PORTION, PORTION):
-                    count += 1
-                    size += message.size()
-                await asyncio.sleep(0)
-        finally:
-            index.release(cursor)
+        cursor = self.source.index.cursor(b"#" if prefix is None else prefix.encode() + b"/#", self.source.version)
+        async for portion in self.source.walk(cursor, Query()):
+            count += len(portion)
+            size += sum(message.size() for message in portion)
         return {"prefix": prefix, "count": count, "bytes": size}
 
     async def from_walk(self, levels: list[bytes]) -> dict[bytes, Branch]:
         """The children where the set is on disk only: the messages below are walked over."""
-        index = self.desk.broker.retained.index
-        cursor = (
-            index.everything()
-            if not levels
-            else index.cursor(b"/".join([*levels, b"#"]), self.desk.broker.log.position)
-        )
         depth = len(levels)
         messages: dict[bytes, Message] = {}
         deeper: set[bytes] = set()
         totals: dict[bytes, tuple[int, int]] = {}
-        query = Query()
-        try:
-            while not cursor.ended:
-                for message in collect(cursor, query, self.desk.now_ms(), PORTION, PORTION):
-                    own = message.topic.split(b"/")
-                    if len(own) <= depth:
-                        continue
-                    name = own[depth]
-                    count, size = totals.get(name, (0, 0))
-                    totals[name] = (count + 1, size + message.size())
-                    if len(own) == depth + 1:
-                        messages[name] = message
-                    else:
-                        deeper.add(name)
-                await asyncio.sleep(0)
-        finally:
-            index.release(cursor)
+        index, below = self.source.index, b"/".join([*levels, b"#"])
+        cursor = index.cursor(below, self.source.version) if levels else index.everything()
+        async for portion in self.source.walk(cursor, Query()):
+            for message in portion:
+                own = message.topic.split(b"/")
+                if len(own) <= depth:
+                    continue
+                name = own[depth]
+                count, size = totals.get(name, (0, 0))
+                totals[name] = (count + 1, size + message.size())
+                if len(own) == depth + 1:
+                    messages[name] = message
+                else:
+                    deeper.add(name)
         branches: dict[bytes, Branch] = {}
         for name, (count, size) in totals.items():
             one = Branch(name, messages.get(name), name not in deeper)
@@ -110,8 +91,8 @@ class Tree:
         return branches
 
     def size_of(self, prefix: str | None) -> int:
-        """How many children a place has now, for whoever watches it; ANY where that is not known cheaply."""
-        index = self.desk.broker.retained.index
+        """How many children a place has now, for a page that watches it; ANY where that is not known cheaply."""
+        index = self.source.index
         if isinstance(index, Index):
             return child_count(index, [] if prefix is None else prefix.encode().split(b"/"))
         return ANY
@@ -138,14 +119,5 @@ def describe(prefix: str | None, one: Branch) -> dict[str, object]:
         "leaf": one.is_leaf,
         "count": None if one.count == ANY else one.count,
         "bytes": None if one.size == ANY else one.size,
-        "message": None
-        if message is None
-        else {
-            "version": message.offset,
-            "size": len(message.payload),
-            "qos": message.qos,
-            "stored_at_ms": message.stored_at_ms,
-            "expires_at_ms": message.expires_at_ms or None,
-            "preview": preview_of(message.payload),
-        },
+        "message": None if message is None else leaf_of(message),
     }

@@ -10,12 +10,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from holdfast.api.desk import new_operation
-from holdfast.api.guard import address_of
-from holdfast.api.listing import check_filter, every
-from holdfast.api.message import iso
+from holdfast import quantity
+from holdfast.api.auth import address_of
 from holdfast.api.models import (
     EmqxClient,
     EmqxClients,
@@ -25,14 +23,16 @@ from holdfast.api.models import (
     EmqxWhole,
     Token,
 )
-from holdfast.api.parts import By, In
 from holdfast.api.problem import RESPONSES, Problem
-from holdfast.api.v1 import Credentials, Publication, encoded, publish_one, visible
+from holdfast.api.services import CallerDep, ServicesDep
+from holdfast.api.v1 import Credentials
 from holdfast.broker.message import Message
 from holdfast.broker.session import Session, Subscription
 from holdfast.broker.topics import matches
-from holdfast.broker.views import Query as Wanted
+from holdfast.errors import NotFound
 from holdfast.protocol.mqtt.reasons import ADMINISTRATIVE_ACTION, NO_MATCHING_SUBSCRIBERS, reason_name
+from holdfast.service.messages import iso
+from holdfast.service.requests import Publication, check_filter, conditions_from, encode_text
 
 router = APIRouter(prefix="/api/v5", responses=RESPONSES, tags=["EMQX"])
 
@@ -64,8 +64,8 @@ def meta(page: int, limit: int, count: int) -> dict[str, object]:
 
 
 @router.get("/mqtt/retainer", summary="Settings of the retainer")
-async def get_retainer(parts: In) -> dict[str, Any]:
-    settings = parts.desk.broker.settings
+async def get_retainer(services: ServicesDep) -> dict[str, Any]:
+    settings = services.handle.broker.settings
     return {
         "enable": settings.retain_available,
         "msg_expiry_interval": f"{settings.retained_expiry_ms // 1000}s",
@@ -74,7 +74,7 @@ async def get_retainer(parts: In) -> dict[str, Any]:
         "stop_publish_clear_msg": False,
         "backend": {
             "type": "built_in_database",
-            "storage_type": parts.desk.storage_type,
+            "storage_type": services.status.storage_type,
             "max_retained_messages": settings.max_retained_messages,
         },
     }
@@ -86,82 +86,89 @@ class Backend(BaseModel):
     max_retained_messages: int | None = Field(None, ge=0, le=2**62)
 
 
+# EMQX counts sizes in powers of two, whatever the unit.
+SIZE_UNITS = {**quantity.SIZE_UNITS, "kb": 1024, "mb": 1024**2, "gb": 1024**3, "tb": 1024**4}
+QUANTITY_MOST = 10**15
+
+
+def size_of(value: object) -> int:
+    return bounded(quantity.parse_size(value, units=SIZE_UNITS), value)
+
+
+def expiry_ms_of(value: object) -> int:
+    return bounded(quantity.milliseconds(quantity.parse_duration(value)), value)
+
+
+def bounded(number: int, value: object) -> int:
+    if number > QUANTITY_MOST:
+        raise ValueError(f"expected something smaller, got {value!r}")
+    return number
+
+
+NUMBER_OR_TEXT = WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]})
+ExpiryMs = Annotated[int, BeforeValidator(expiry_ms_of), NUMBER_OR_TEXT]
+Size = Annotated[int, BeforeValidator(size_of), NUMBER_OR_TEXT]
+
+
 class Retainer(BaseModel):
     """Durations as `30s`, `5m`, sizes as `1MB`, or plain numbers."""
 
     model_config = ConfigDict(extra="ignore")
 
     enable: bool | None = None
-    msg_expiry_interval: int | str | None = None
-    max_payload_size: int | str | None = None
+    msg_expiry_interval: ExpiryMs | None = None
+    max_payload_size: Size | None = None
     backend: Backend | None = None
 
 
-UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "b": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3, "": 1}
-
-
-def quantity(value: int | str, what: str) -> int:
-    text = str(value).strip().lower()
-    digits = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
-    unit = text[len(digits) :].strip()
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 12 or unit not in UNITS:
-        raise Problem(400, f"{what} is {value!r}, expected a number with a unit, such as 30s or 1MB")
-    return int(int(digits) * UNITS[unit])
-
-
 @router.put("/mqtt/retainer", summary="Change settings of the retainer, until the next start")
-async def put_retainer(parts: In, caller: By, asked: Retainer) -> dict[str, Any]:
+async def put_retainer(services: ServicesDep, caller: CallerDep, asked: Retainer) -> dict[str, Any]:
     caller.need_admin()
-    settings = parts.desk.broker.settings
-    expiry = None if asked.msg_expiry_interval is None else quantity(asked.msg_expiry_interval, "msg_expiry_interval")
-    size = None if asked.max_payload_size is None else quantity(asked.max_payload_size, "max_payload_size")
-    if asked.enable is not None:
-        settings.retain_available = asked.enable
-    if expiry is not None:
-        settings.retained_expiry_ms = expiry * 1000
-    if size is not None:
-        settings.max_retained_payload = size
-    if asked.backend is not None and asked.backend.max_retained_messages is not None:
-        settings.max_retained_messages = asked.backend.max_retained_messages
-        parts.desk.broker.retained.recount()
-    return await get_retainer(parts)
+    services.handle.set_retainer(
+        enable=asked.enable,
+        expiry_ms=asked.msg_expiry_interval,
+        max_payload=asked.max_payload_size,
+        max_messages=None if asked.backend is None else asked.backend.max_retained_messages,
+    )
+    return await get_retainer(services)
 
 
 @router.get("/mqtt/retainer/messages", summary="List retained messages", response_model=EmqxMessages)
-async def list_messages(parts: In, caller: By, topic: Filter = None, page: Page = 1, limit: Limit = 100) -> Response:
+async def list_messages(
+    services: ServicesDep, caller: CallerDep, topic: Filter = None, page: Page = 1, limit: Limit = 100
+) -> Response:
     """For many pages `/api/v1/retained` is quicker: this one looks for its place from the beginning each time."""
     topic_filter = topic if topic is not None else "#"
-    found = await every(parts.desk, topic_filter, Wanted(), caller)
+    found = await services.retained.find(conditions_from({"filter": topic_filter}), caller)
     start = (page - 1) * limit
     data = [shape(message) for message in found[start : start + limit]]
     return JSONResponse({"data": data, "meta": meta(page, limit, len(found))})
 
 
 @router.delete("/mqtt/retainer/messages", summary="Delete retained messages", status_code=204, response_class=Response)
-async def delete_messages(parts: In, caller: By, topic: Filter = None) -> Response:
+async def delete_messages(services: ServicesDep, caller: CallerDep, topic: Filter = None) -> Response:
     """All of them, or those that match `topic`. It can be undone by its name, in the header `Holdfast-Operation`."""
     if topic is None:
         caller.need_admin()
-    found = await parts.removal.find(topic if topic is not None else "#", Wanted(), caller)
-    done = await parts.removal.remove(found, caller)
-    return Response(status_code=204, headers={"Holdfast-Operation": str(done["operation"])})
+    found = await services.retained.find_writable(
+        conditions_from({"filter": topic if topic is not None else "#"}), caller
+    )
+    done = await services.retained.remove(found, caller)
+    return Response(status_code=204, headers={"Holdfast-Operation": done.operation})
 
 
 @router.get("/mqtt/retainer/message/{topic:path}", summary="One retained message", response_model=EmqxWhole)
-async def get_message(parts: In, caller: By, topic: TopicPath) -> Response:
-    message = visible(parts, topic, caller)
+async def get_message(services: ServicesDep, caller: CallerDep, topic: TopicPath) -> Response:
+    message = services.retained.get(topic, caller)
     return JSONResponse({**shape(message), "payload": base64.b64encode(message.payload).decode()})
 
 
 @router.delete(
     "/mqtt/retainer/message/{topic:path}", summary="Delete one message", status_code=204, response_class=Response
 )
-async def delete_message(parts: In, caller: By, topic: TopicPath) -> Response:
-    name = encoded(topic)
-    if not caller.may_write(name, True):
-        raise Problem(403, f"user {caller.name!r} may not write to topic {topic!r}")
-    done = await parts.removal.remove([parts.desk.get(name)], caller)
-    return Response(status_code=204, headers={"Holdfast-Operation": str(done["operation"])})
+async def delete_message(services: ServicesDep, caller: CallerDep, topic: TopicPath) -> Response:
+    done = await services.retained.remove_topic(topic, caller)
+    return Response(status_code=204, headers={"Holdfast-Operation": done.operation})
 
 
 class PublishProperties(BaseModel):
@@ -193,7 +200,7 @@ class EmqxPublish(BaseModel):
     response_model=EmqxPublished,
     responses={202: {"model": EmqxPublished, "description": "accepted; nobody is subscribed"}},
 )
-async def publish(parts: In, caller: By, asked: EmqxPublish) -> Response:
+async def publish(services: ServicesDep, caller: CallerDep, asked: EmqxPublish) -> Response:
     given = asked.properties
     one = Publication(
         topic=asked.topic,
@@ -207,23 +214,20 @@ async def publish(parts: In, caller: By, asked: EmqxPublish) -> Response:
         payload_format=given.payload_format_indicator,
         correlation_data=None
         if given.correlation_data is None
-        else base64.b64encode(encoded(given.correlation_data)).decode(),
+        else base64.b64encode(encode_text(given.correlation_data)).decode(),
         user_properties=list(islice(given.user_properties.items(), 100)),
     )
-    encoded(asked.clientid)
+    encode_text(asked.clientid)
     if "\0" in asked.clientid:
         raise Problem(400, "clientid has a NUL, expected text without")
-    reason = publish_one(
-        parts, caller, one, asked.clientid if caller.admin and asked.clientid else new_operation(caller.admin)
-    )
-    version = parts.desk.broker.log.position
-    await parts.desk.settle()
+    [accepted] = (await services.retained.publish([one], caller, asked.clientid if caller.admin else "")).accepted
+    reason, name = accepted.reason, f"{accepted.offset:032X}"
     if reason == NO_MATCHING_SUBSCRIBERS:
         body = {"message": "no_matching_subscribers", "reason_code": reason}
-        return JSONResponse({"id": f"{version:032X}", **body}, 202)
+        return JSONResponse({"id": name, **body}, 202)
     if reason:
         raise Problem(403, f"the message was refused: {reason_name(reason)}", reason_code=reason)
-    return JSONResponse({"id": f"{version:032X}"})
+    return JSONResponse({"id": name})
 
 
 def client_shape(session: Session) -> dict[str, object]:
@@ -255,8 +259,8 @@ def client_shape(session: Session) -> dict[str, object]:
 
 @router.get("/clients", summary="List clients", response_model=EmqxClients)
 async def list_clients(
-    parts: In,
-    caller: By,
+    services: ServicesDep,
+    caller: CallerDep,
     page: Page = 1,
     limit: Limit = 100,
     clientid: Annotated[str | None, Query(max_length=65535)] = None,
@@ -267,7 +271,7 @@ async def list_clients(
 ) -> Response:
     caller.need_admin()
     found: list[Session] = []
-    for number, session in enumerate(list(parts.desk.broker.sessions.values())):
+    for number, session in enumerate(list(services.handle.broker.sessions.values())):
         if number % 5000 == 4999:
             await asyncio.sleep(0)
         if (
@@ -284,21 +288,25 @@ async def list_clients(
 
 
 @router.get("/clients/{clientid:path}", summary="One client", response_model=EmqxClient)
-async def get_client(parts: In, caller: By, clientid: Annotated[str, Path(min_length=1)]) -> Response:
+async def get_client(
+    services: ServicesDep, caller: CallerDep, clientid: Annotated[str, Path(min_length=1)]
+) -> Response:
     caller.need_admin()
-    session = parts.desk.broker.sessions.get(clientid)
+    session = services.handle.broker.sessions.get(clientid)
     if session is None:
-        raise Problem(404, f"there is no client {clientid!r}")
+        raise NotFound(f"there is no client {clientid!r}")
     return JSONResponse(client_shape(session))
 
 
 @router.delete("/clients/{clientid:path}", summary="Disconnect a client", status_code=204, response_class=Response)
-async def delete_client(parts: In, caller: By, clientid: Annotated[str, Path(min_length=1)]) -> Response:
+async def delete_client(
+    services: ServicesDep, caller: CallerDep, clientid: Annotated[str, Path(min_length=1)]
+) -> Response:
     """An absent client loses its session."""
     caller.need_admin()
-    kicked = parts.desk.hub.kick(clientid, ADMINISTRATIVE_ACTION, "disconnected by the operator")
-    if not kicked and not parts.desk.hub.end_session(clientid):
-        raise Problem(404, f"there is no client {clientid!r}")
+    kicked = services.handle.kick(clientid, ADMINISTRATIVE_ACTION, "disconnected by the operator")
+    if not kicked and not services.handle.end_session(clientid):
+        raise NotFound(f"there is no client {clientid!r}")
     return Response(status_code=204)
 
 
@@ -316,8 +324,8 @@ def subscription_shape(session: Session, subscription: Subscription) -> dict[str
 
 @router.get("/subscriptions", summary="List subscriptions", response_model=EmqxSubscriptions)
 async def list_subscriptions(
-    parts: In,
-    caller: By,
+    services: ServicesDep,
+    caller: CallerDep,
     page: Page = 1,
     limit: Limit = 100,
     clientid: Annotated[str | None, Query(max_length=65535)] = None,
@@ -330,9 +338,9 @@ async def list_subscriptions(
     if match_topic is not None:
         check_filter(match_topic)
         levels = match_topic.encode().split(b"/")
-    group = None if share_group is None else encoded(share_group)
+    group = None if share_group is None else encode_text(share_group)
     found: list[tuple[Session, Subscription]] = []
-    for number, session in enumerate(list(parts.desk.broker.sessions.values())):
+    for number, session in enumerate(list(services.handle.broker.sessions.values())):
         if number % 2000 == 1999:
             await asyncio.sleep(0)
         if clientid is not None and session.client_id != clientid:
@@ -350,10 +358,10 @@ async def list_subscriptions(
 
 
 @router.post("/login", summary="A bearer token for a user", response_model=Token)
-async def login(request: Request, parts: In, given: Annotated[Credentials, Body()]) -> Response:
-    if parts.doorkeeper.is_open:
+async def login(request: Request, services: ServicesDep, given: Annotated[Credentials, Body()]) -> Response:
+    if services.authenticator.is_open:
         raise Problem(400, "nobody needs to log in here: neither keys nor users are configured")
-    caller = await parts.doorkeeper.check(given.username, encoded(given.password), address_of(request))
+    caller = await services.authenticator.check(given.username, encode_text(given.password), address_of(request))
     if caller is None:
         raise Problem(401, "user name or password is wrong")
-    return JSONResponse({"token": parts.doorkeeper.log_in(caller), "version": parts.desk.version})
+    return JSONResponse({"token": services.authenticator.log_in(caller), "version": services.status.version})

@@ -3,24 +3,18 @@
 from typing import Final, final
 
 from holdfast.broker.topics import matches
+from holdfast.rules.hygiene import is_command
 
 STORE: Final = 0
 DROP_FLAG: Final = 1
 REFUSE: Final = 2
 
-# Topics on which a message is an order, not a state: kept, it would be carried out again at every reconnect.
-COMMAND_FILTERS: Final = [
-    b"cmnd/#",
-    b"+/cmnd/#",
-    *[b"+/" * depth + b"set" for depth in range(1, 8)],
-    b"spBv1.0/+/NCMD/+",
-    b"spBv1.0/+/DCMD/+/+",
-]
-
 
 @final
 class Policy:
-    """`usage_messages` and `usage_bytes` count what is stored under the filter now."""
+    """`commands_only` leaves out all but the command topics under the filter. `usage_messages` and `usage_bytes` count
+    what is stored under it now.
+    """
 
     def __init__(
         self,
@@ -30,6 +24,7 @@ class Policy:
         max_messages: int = 0,
         max_bytes: int = 0,
         users: list[str] | None = None,
+        commands_only: bool = False,
     ) -> None:
         self.topic_filter = topic_filter
         self.levels = topic_filter.split(b"/")
@@ -38,6 +33,7 @@ class Policy:
         self.max_messages = max_messages
         self.max_bytes = max_bytes
         self.users = users
+        self.commands_only = commands_only
         self.usage_messages = 0
         self.usage_bytes = 0
 
@@ -46,7 +42,7 @@ class Policy:
         return self.max_messages > 0 or self.max_bytes > 0
 
     def covers(self, topic_levels: list[bytes]) -> bool:
-        return matches(self.levels, topic_levels)
+        return matches(self.levels, topic_levels) and (not self.commands_only or is_command(b"/".join(topic_levels)))
 
     def applies_to(self, username: str) -> bool:
         users = self.users
@@ -56,5 +52,5 @@ class Policy:
 def preset(name: str) -> list[Policy]:
     """The ready-made policies of that name; an unknown name gives none."""
     if name == "commands":
-        return [Policy(topic_filter, DROP_FLAG) for topic_filter in COMMAND_FILTERS]
+        return [Policy(b"#", DROP_FLAG, commands_only=True)]
     return []

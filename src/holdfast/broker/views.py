@@ -1,22 +1,20 @@
-"""Reading the retained set without being a subscriber: bounded portions of a walk, one level of the tree, a survey.
+"""Reading the retained set without being a subscriber: bounded portions of a walk, one level of the tree, a scan for
+what is worth a look.
 
-Nothing here changes anything. Every function looks at a bounded number of places, so that whoever calls it can let the
-event loop go on between two portions of a long answer.
+Nothing here changes anything. Every function looks at a bounded number of places, so that a caller can let the event
+loop go on between two portions of a long answer.
 """
 
 from typing import Final, final
 
 from holdfast.broker.index import Index, Node
 from holdfast.broker.message import NEVER, Entry, Message
-from holdfast.broker.policy import COMMAND_FILTERS
 from holdfast.broker.ports import TopicCursor
-from holdfast.broker.topics import matches
+from holdfast.rules.hygiene import is_command, is_discovery, is_hidden, is_named, is_stale
 
 # Places a cursor may look at between two matches before it is asked again.
 STRIDE: Final = 512
 ANY: Final = -1
-SYSTEM: Final = b"$SYS"
-DISCOVERY: Final = b"homeassistant"
 
 
 @final
@@ -84,7 +82,7 @@ def find_place(index: Index, levels: list[bytes]) -> Entry | None:
     entry: Entry = index.root_of(levels[0])
     for level in levels:
         if isinstance(entry, Message):
-            return None  # alone further up: its own levels decide, see `lone_child`
+            return None  # alone further up: its own levels decide, see `find_lone`
         assert isinstance(entry, Node)
         child = entry.children.get(level)
         if child is None:
@@ -178,7 +176,9 @@ def count_below(index: Index, levels: list[bytes], found: Branch, visits: int) -
 
 
 @final
-class Total:
+class Tally:
+    """Sums over some messages, and the newest of them."""
+
     def __init__(self) -> None:
         self.count = 0
         self.size = 0
@@ -194,7 +194,7 @@ class Total:
 
 
 @final
-class Survey:
+class HygieneScan:
     """What is worth a look in the retained set, gathered in one walk. Lists hold the first `most`, counts are exact."""
 
     def __init__(self, now_ms: int, stale_before_ms: int, expiring_before_ms: int, depth: int, most: int) -> None:
@@ -203,69 +203,52 @@ class Survey:
         self.expiring_before_ms: Final = expiring_before_ms
         self.depth: Final = depth
         self.most: Final = most
-        self.commands_levels: Final = [topic_filter.split(b"/") for topic_filter in COMMAND_FILTERS]
-        self.all: Final = Total()
-        self.subtrees: dict[bytes, Total] = {}
-        self.publishers: dict[str, Total] = {}
+        self.all: Final = Tally()
+        self.subtrees: dict[bytes, Tally] = {}
+        self.publishers: dict[str, Tally] = {}  # those that have a name
         self.stale: list[Message] = []
-        self.stale_total: Final = Total()
+        self.stale_tally: Final = Tally()
         self.commands: list[Message] = []
-        self.commands_total: Final = Total()
+        self.commands_tally: Final = Tally()
         self.expiring: list[Message] = []
-        self.expiring_total: Final = Total()
+        self.expiring_tally: Final = Tally()
         self.discovery: list[Message] = []
 
     def add(self, message: Message) -> None:
-        if message.expired(self.now_ms):
-            return
-        levels = message.topic.split(b"/")
-        if levels[0] == SYSTEM:
+        topic = message.topic
+        if message.expired(self.now_ms) or is_hidden(topic):
             return
         self.all.add(message)
-        subtree = b"/".join(levels[: self.depth])
-        add_to(self.subtrees, subtree, message)
+        subtree = b"/".join(topic.split(b"/")[: self.depth])
+        known = self.subtrees.get(subtree)
+        if known is None:
+            known = Tally()
+            self.subtrees[subtree] = known
+        known.add(message)
         publisher = message.publisher
-        if publisher.protocol != "api":  # there the client id names an operation
-            client_id = publisher.client_id
-            known = self.publishers.get(client_id)
+        if is_named(publisher.client_id, publisher.protocol):
+            known = self.publishers.get(publisher.client_id)
             if known is None:
-                known = Total()
-                self.publishers[client_id] = known
+                known = Tally()
+                self.publishers[publisher.client_id] = known
             known.add(message)
-        if message.stored_at_ms < self.stale_before_ms:
-            self.stale_total.add(message)
+        if is_stale(message.stored_at_ms, self.stale_before_ms):
+            self.stale_tally.add(message)
             if len(self.stale) < self.most:
                 self.stale.append(message)
         if message.expires_at_ms != NEVER and message.expires_at_ms < self.expiring_before_ms:
-            self.expiring_total.add(message)
+            self.expiring_tally.add(message)
             if len(self.expiring) < self.most:
                 self.expiring.append(message)
-        last = levels[len(levels) - 1]
-        if (
-            last == b"set"
-            or levels[0] == b"cmnd"
-            or levels[0] == b"spBv1.0"
-            or (len(levels) > 1 and levels[1] == b"cmnd")
-        ):
-            for command in self.commands_levels:
-                if matches(command, levels):
-                    self.commands_total.add(message)
-                    if len(self.commands) < self.most:
-                        self.commands.append(message)
-                    break
-        if levels[0] == DISCOVERY and last == b"config":
+        if is_command(topic):
+            self.commands_tally.add(message)
+            if len(self.commands) < self.most:
+                self.commands.append(message)
+        if is_discovery(topic):
             self.discovery.append(message)
 
 
-def add_to(totals: dict[bytes, Total], key: bytes, message: Message) -> None:
-    known = totals.get(key)
-    if known is None:
-        known = Total()
-        totals[key] = known
-    known.add(message)
-
-
-def survey_some(cursor: TopicCursor, survey: Survey, visits: int) -> None:
+def scan_some(cursor: TopicCursor, scan: HygieneScan, visits: int) -> None:
     """A portion of the walk; ask `cursor.ended` whether it was the last."""
     while visits > 0 and not cursor.ended:
         message = cursor.next(STRIDE)
@@ -273,4 +256,4 @@ def survey_some(cursor: TopicCursor, survey: Survey, visits: int) -> None:
             visits -= STRIDE
         else:
             visits -= 1
-            survey.add(message)
+            scan.add(message)

@@ -43,6 +43,7 @@ from holdfast.cli.retained_options import (
 )
 from holdfast.cli.retained_source import ApiSource, Source
 from holdfast.errors import UsageError
+from holdfast.rules.restore import seconds_left
 
 BATCH = 500
 NOTHING_FOUND = 1
@@ -72,9 +73,9 @@ def retained() -> None:
 def source_of(url: str, key: str, data: Path | None) -> Source:
     if data is None:
         return ApiSource(url, key)
-    from holdfast.cli.retained_folder import FolderSource
+    from holdfast.cli.retained_data import DataSource  # a broker that runs is asked without loading one
 
-    return FolderSource(data)
+    return DataSource(data)
 
 
 @app.command()
@@ -416,7 +417,7 @@ def finish(source: Source, code: int) -> NoReturn:
     Arrow's threads may still be reading ahead in the history's files when the interpreter takes itself apart, which
     then aborts the process. Nothing is left to do for them, so the process ends before that.
     """
-    if source.read_history:
+    if source.reads_history:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -443,10 +444,9 @@ def publication_of(line: str, number: int, now_ms: int) -> dict[str, Any] | None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UsageError(f"line {number} is not what export writes, expected JSON with topic and payload") from None
     if expires_at_ms is not None:
-        left_s = (int(expires_at_ms) - now_ms) // 1000
-        if left_s <= 0:
+        if int(expires_at_ms) <= now_ms:
             return None
-        message["expiry_s"] = left_s
+        message["expiry_s"] = seconds_left(int(expires_at_ms), now_ms)
     return message
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.config.values import parse_duration
+from holdfast.quantity import parse_duration
 
 DEFAULT_URL = "http://127.0.0.1:18083"
 

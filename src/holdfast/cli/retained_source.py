@@ -1,5 +1,6 @@
-"""Where `holdfast retained` finds its messages: a running broker, or a data folder."""
+"""Where `holdfast retained` finds its messages: a running broker, or a data folder. Both answer in the API's JSON."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,50 +9,51 @@ from holdfast.cli.api_client import ApiClient, ApiError
 PAGE = 1000
 
 
-class Source:
-    """Messages are dictionaries as the API's JSON has them. `read_history`: the table was read in this process."""
+class Source(ABC):
+    """Messages are dictionaries as the API's JSON has them. `reads_history`: the table was read in this process."""
 
-    read_history = False
+    reads_history = False
 
-    def find(self, topic_filter: str, payload: bool, **conditions: Any) -> Iterator[dict[str, Any]]:
-        raise NotImplementedError
+    @abstractmethod
+    def find(self, topic_filter: str, payload: bool, **conditions: Any) -> Iterator[dict[str, Any]]: ...
 
-    def get(self, topic: str) -> dict[str, Any] | None:
-        raise NotImplementedError
+    @abstractmethod
+    def get(self, topic: str) -> dict[str, Any] | None: ...
 
+    @abstractmethod
     def remove(self, topic_filter: str, really: bool, **conditions: Any) -> dict[str, Any]:
-        """`count` and `sample` of what matches; with `really` it is deleted, and `operation` says how to undo that."""
-        raise NotImplementedError
+        """`count`, `bytes` and `sample` of what matches; with `really` it is deleted, and `operation` undoes that."""
 
+    @abstractmethod
     def history(self, topic: str, limit: int) -> list[dict[str, Any]]:
         """Newest first."""
-        raise NotImplementedError
 
-    def at(self, at_ms: int, offset: int, topic_filter: str) -> Iterator[dict[str, Any]]:
-        raise NotImplementedError
+    @abstractmethod
+    def at(self, at_ms: int, offset: int, topic_filter: str) -> Iterator[dict[str, Any]]: ...
 
-    def restore(self, topic_filter: str, at_ms: int, offset: int, replace: bool, really: bool) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def restore(self, topic_filter: str, at_ms: int, offset: int, replace: bool, really: bool) -> dict[str, Any]: ...
 
-    def undo(self, operation: str) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def undo(self, operation: str) -> dict[str, Any]: ...
 
+    @abstractmethod
     def publish(self, messages: list[dict[str, Any]]) -> int:
-        """Publish with RETAIN; how many were refused."""
-        raise NotImplementedError
+        """Publish; returns how many were refused."""
 
-    def ghosts(self, days: float, limit: int) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def ghosts(self, days: float, limit: int) -> dict[str, Any]: ...
 
 
 class ApiSource(Source):
+    """A running broker, asked over HTTP."""
+
     def __init__(self, url: str, key: str) -> None:
         self.api = ApiClient(url, key)
 
     def find(self, topic_filter: str, payload: bool, **conditions: Any) -> Iterator[dict[str, Any]]:
-        limit = PAGE
         return self.api.pages(
-            "/retained", "messages", "cursor", filter=topic_filter, payload=payload, limit=limit, **conditions
+            "/retained", "messages", "cursor", filter=topic_filter, payload=payload, limit=PAGE, **conditions
         )
 
     def get(self, topic: str) -> dict[str, Any] | None:

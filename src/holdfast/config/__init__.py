@@ -4,8 +4,8 @@ from holdfast.config.checks import Problem, problems_of
 from holdfast.config.listener import Listener
 from holdfast.config.load import Loaded, Source, load, read
 from holdfast.config.settings import AccessRule, Policy, Settings
-from holdfast.config.values import milliseconds
 from holdfast.errors import ConfigError
+from holdfast.quantity import milliseconds
 
 __all__ = [
     "AccessRule",

@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from holdfast.config.listener import OPTIONS, SCHEMES
 from holdfast.config.load import KEYS, SECTIONS, Key
-from holdfast.config.values import format_duration, format_size
+from holdfast.quantity import format_duration, format_size
 
 INTRODUCTION: Final = """\
 # Configuration

@@ -13,12 +13,10 @@ from holdfast.config.listener import Listener, ListenerUrl, parse_listener
 from holdfast.config.values import (
     Action,
     Count,
-    Duration,
     Names,
     Networks,
     Origin,
     Qos,
-    Size,
     TopicFilter,
     TopicFilters,
     WholeSeconds,
@@ -32,6 +30,7 @@ from holdfast.config.values import (
     one_or_many,
     one_or_many_numbers,
 )
+from holdfast.quantity import Duration, Size
 
 DEFAULT_LISTEN: Final = (
     "tcp://127.0.0.1:1883",

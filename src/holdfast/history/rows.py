@@ -1,5 +1,7 @@
 """Records to rows and back: publishes of the log as a batch of the history table, column by column."""
 
+from typing import Any
+
 import pyarrow as pa
 
 from holdfast.broker.message import OUTCOMES, SET, Message, Publisher, topic_field
@@ -91,21 +93,25 @@ def records_of(rows: pa.Table) -> list[bytes]:
     """Rows of retained messages as the records that would have made them, in offset order."""
     records: list[bytes] = []
     for row in rows.sort_by("offset").to_pylist():
-        expires_at = row["expires_at"]
-        message = Message(
-            topic_field(row["topic"].encode()),
-            row["payload"],
-            row["qos"],
-            row["retain"],
-            forwarded(row),
-            Publisher(row["client_id"] or "", row["username"] or "", row["protocol"]),
-            row["offset"],
-            round(row["timestamp"].timestamp() * 1000),
-            0 if expires_at is None else round(expires_at.timestamp() * 1000),
-            expires_at is not None,
-        )
-        records.append(encode_publish(message, SET, False, False))
+        records.append(encode_publish(message_of(row), SET, False, False))
     return records
+
+
+def message_of(row: dict[str, Any]) -> Message:
+    """The message that a row is about. The table does not tell who chose its expiry: it counts as the publisher's."""
+    expires_at = row["expires_at"]
+    return Message(
+        topic_field(row["topic"].encode()),
+        row["payload"],
+        row["qos"],
+        row["retain"],
+        forwarded(row),
+        Publisher(row["client_id"] or "", row["username"] or "", row["protocol"]),
+        row["offset"],
+        round(row["timestamp"].timestamp() * 1000),
+        0 if expires_at is None else round(expires_at.timestamp() * 1000),
+        expires_at is not None,
+    )
 
 
 def forwarded(row: dict[str, object]) -> bytes:

@@ -107,6 +107,26 @@ class Driver:
         self.carry_out(effects)
         return accepted
 
+    def set_retainer(
+        self,
+        *,
+        enable: bool | None = None,
+        expiry_ms: int | None = None,
+        max_payload: int | None = None,
+        max_messages: int | None = None,
+    ) -> None:
+        """Change settings of the retainer for what is published from now on; None leaves one as it is."""
+        settings = self.broker.settings
+        if enable is not None:
+            settings.retain_available = enable
+        if expiry_ms is not None:
+            settings.retained_expiry_ms = expiry_ms
+        if max_payload is not None:
+            settings.max_retained_payload = max_payload
+        if max_messages is not None:
+            settings.max_retained_messages = max_messages
+            self.broker.retained.recount()
+
     async def durable(self) -> None:
         """Return when everything that was done so far is durable; raises StoreError when it cannot be."""
         done: asyncio.Future[StoreError | None] = self.loop.create_future()

@@ -1,4 +1,7 @@
-"""What in the retained set is worth a look: left behind, misused, too much, or about to go. A function of the set."""
+"""What in the retained set is worth a look: left behind, misused, too much, or about to go. A function of the set.
+
+What a ghost, a command topic and a discovery is stands in `holdfast.rules.hygiene`; here it is said with columns.
+"""
 
 from datetime import datetime, timedelta
 from functools import reduce
@@ -6,6 +9,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from holdfast.rules import hygiene as rules
 from holdfast.spark import payload
 from holdfast.spark.delta import Shape
 from holdfast.spark.fold import moment_literal, not_expired
@@ -24,9 +28,6 @@ HYGIENE_SHAPE = Shape(
 # Listed for people: whoever needs all of them asks the retained set itself.
 LISTED = 1000
 SUBTREES = 25
-# A retained command fires again at every reconnect: Tasmota, Sparkplug, Home Assistant and the names people choose.
-COMMANDS = r"(?s)(\Acmnd/|/set\z|\Aspbv1\.0/[^/]*/[nd]cmd/|(\A|/)(cmd|cmnd|command|commands)(/|\z))"
-DISCOVERY = r"(?s)\Ahomeassistant/[^/]+/.*/config\z"
 
 
 def hygiene(retained: DataFrame, now: datetime, days: float = 30, expiring_hours: float = 24) -> DataFrame:
@@ -40,17 +41,58 @@ def hygiene_parts(retained: DataFrame, now: datetime, days: float = 30, expiring
         "topic",
         "timestamp",
         "client_id",
+        "protocol",
         "expires_at",
-        F.when(F.col("topic").rlike(DISCOVERY), F.col("payload")).alias("config"),
-        (F.length("topic") + F.length("payload")).cast("long").alias("bytes"),
+        F.when(is_discovery(F.col("topic")), F.col("payload")).alias("config"),
+        (F.octet_length("topic") + F.octet_length("payload")).cast("long").alias("bytes"),
     )
+    seen = held.where(~F.col("topic").startswith(rules.HIDDEN))
     return [
-        _ghosts(held, now - timedelta(days=days)),
-        _lost_discovery(held),
-        _commands(held),
-        _subtrees(held),
-        _expiring(held, now + timedelta(hours=expiring_hours)),
+        _ghosts(seen, now - timedelta(days=days)),
+        _lost_discovery(seen, held),
+        _commands(seen),
+        _subtrees(seen),
+        _expiring(seen, now + timedelta(hours=expiring_hours)),
     ]
+
+
+def is_command(topic: Column) -> Column:
+    """`rules.is_command`, hidden topics aside."""
+    levels = F.split(F.lower(topic), "/")
+    named = F.arrays_overlap(levels, F.array(*map(F.lit, rules.COMMAND_LEVELS)))
+    last = (F.size(levels) > 1) & (F.element_at(levels, -1) == rules.COMMAND_LAST)
+    sparkplug = (F.get(levels, F.lit(0)) == rules.SPARKPLUG_FIRST) & F.get(levels, F.lit(2)).isin(
+        *rules.SPARKPLUG_THIRD
+    )
+    return F.coalesce(named | last | sparkplug, F.lit(False))
+
+
+def is_discovery(topic: Column) -> Column:
+    """`rules.is_discovery`."""
+    levels = F.split(topic, "/")
+    first, last = F.get(levels, F.lit(0)), F.element_at(levels, -1)
+    deep = F.size(levels).isin(*rules.DISCOVERY_LEVELS)
+    return deep & (first == rules.DISCOVERY_FIRST) & (last == rules.DISCOVERY_LAST)
+
+
+def state_topic(config: Column) -> Column:
+    """`rules.state_topic` of a payload; null when it names none."""
+    parsed = payload.json(config)
+    topic = F.coalesce(*(F.nullif(_text_at(parsed, key), F.lit("")) for key in rules.STATE_TOPIC_KEYS))
+    base = _text_at(parsed, rules.BASE_TOPIC_KEY)
+    return (
+        F.when(base.isNull(), topic)
+        .when(topic.startswith("~"), F.concat(base, F.substr(topic, F.lit(2))))
+        .when(topic.endswith("~"), F.concat(F.substr(topic, F.lit(1), F.length(topic) - 1), base))
+        .otherwise(topic)
+    )
+
+
+def _text_at(parsed: Column, key: str) -> Column:
+    """The text under a key of a JSON object; null when there is none, or something that is no text."""
+    path = f"$['{key}']"
+    kind = F.schema_of_variant(F.try_variant_get(parsed, path, "variant"))
+    return F.when(kind == "STRING", F.try_variant_get(parsed, path, "string"))
 
 
 def _listed(rows: DataFrame, kind: str, detail: Column, order: Column, limit: int = LISTED) -> DataFrame:
@@ -69,24 +111,21 @@ def _listed(rows: DataFrame, kind: str, detail: Column, order: Column, limit: in
 
 
 def _ghosts(held: DataFrame, before: datetime) -> DataFrame:
-    """Not written for long, by a publisher that has not written anything retained for as long."""
-    gone = held.groupBy("client_id").agg(F.max("timestamp").alias("newest"))
-    gone = gone.where(F.col("newest") < moment_literal(before))
-    old = held.join(gone, held["client_id"].eqNullSafe(gone["client_id"]), "left_semi")
+    """Stale messages whose publisher has gone or has no name. Sessions are not known here."""
+    stale = F.col("timestamp") < moment_literal(before)
+    client_id = F.coalesce("client_id", F.lit(""))
+    named = (client_id != "") & (F.coalesce("protocol", F.lit("")) != rules.API_PROTOCOL)
+    publishers = held.withColumn("publisher", F.when(named, F.col("client_id")))
+    there = publishers.where(~stale).select("publisher").distinct()
+    old = publishers.where(stale).join(there, "publisher", "left_anti")
     detail = F.concat(F.lit("last writer "), F.coalesce(F.nullif("client_id", F.lit("")), F.lit("unknown")))
     return _listed(old, "ghost", detail, F.col("since"))
 
 
-def _lost_discovery(held: DataFrame) -> DataFrame:
+def _lost_discovery(seen: DataFrame, held: DataFrame) -> DataFrame:
     """Home Assistant configurations that name a state topic on which nothing is retained."""
-    configs = held.where(F.col("config").isNotNull())
-    parsed = payload.json(F.col("config"))
-    state = F.coalesce(
-        F.try_variant_get(parsed, "$.state_topic", "string"), F.try_variant_get(parsed, "$.stat_t", "string")
-    )
-    base = F.coalesce(F.try_variant_get(parsed, "$['~']", "string"), F.lit(""))
-    state = F.when(state.startswith("~"), F.concat(base, F.substr(state, F.lit(2)))).otherwise(state)
-    named = configs.withColumn("state", state).where(F.col("state").isNotNull())
+    configs = seen.where(F.col("config").isNotNull())
+    named = configs.withColumn("state", state_topic(F.col("config"))).where(F.col("state").isNotNull())
     topics = held.select(F.col("topic").alias("state"))
     return _listed(
         named.join(topics, "state", "left_anti"), "discovery", F.concat(F.lit("no state on "), "state"), F.col("topic")
@@ -94,7 +133,7 @@ def _lost_discovery(held: DataFrame) -> DataFrame:
 
 
 def _commands(held: DataFrame) -> DataFrame:
-    found = held.where(F.lower("topic").rlike(COMMANDS))
+    found = held.where(is_command(F.col("topic")))
     return _listed(found, "command", F.lit("is sent again to every device that reconnects"), F.col("topic"))
 
 
@@ -115,6 +154,6 @@ def _subtrees(held: DataFrame) -> DataFrame:
 
 
 def _expiring(held: DataFrame, before: datetime) -> DataFrame:
-    soon = held.where(F.col("expires_at") <= moment_literal(before))
+    soon = held.where(F.col("expires_at") < moment_literal(before))
     detail = F.concat(F.lit("expires "), F.date_format("expires_at", "yyyy-MM-dd HH:mm:ss"), F.lit(" UTC"))
     return _listed(soon, "expiring", detail, F.col("detail"))

@@ -1,11 +1,11 @@
 """How the work of many snapshots is shared out: in portions, in turn, so that nobody gets far ahead."""
 
 import wire
+from core_driver import carry_out
 from holdfast.broker.core import Broker
 from holdfast.broker.message import Publisher
 from holdfast.broker.ports import Peer
 from holdfast.broker.settings import Settings
-from in_process import carry_out
 
 NOW_MS = 1_700_000_000_000
 MESSAGES = 30_000

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import wire
+from core_driver import carry_out
 from holdfast.broker.core import Broker
 from holdfast.broker.ports import Peer
 from holdfast.broker.settings import Settings
 from holdfast.protocol.mqtt.connection import CLOSED
-from in_process import carry_out
 from wire import P
 
 NOW_MS = 1_700_000_000_000

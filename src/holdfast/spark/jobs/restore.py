@@ -1,7 +1,8 @@
 """Put a past retained set back: what was there then and is different or gone now, through the sink.
 
-One row a topic, so parallel tasks cannot reorder. What is already as it was is left alone, which also makes a second
-run after a failure do only the rest.
+What is put back, and for how long, follows `holdfast.rules.restore`, always with `replace`. One row a topic, so
+parallel tasks cannot reorder. What is already as it was is left alone, which also makes a second run after a failure do
+only the rest.
 """
 
 from datetime import datetime
@@ -12,19 +13,9 @@ from pyspark.sql import functions as F
 
 from holdfast.spark.fold import not_expired
 
-# What a publish carries. An expiry is the moment it was to be, so a message that would be gone by now is not put back.
-SENT = (
-    "payload",
-    "qos",
-    "expires_at",
-    "content_type",
-    "response_topic",
-    "correlation_data",
-    "payload_format",
-    "user_properties",
-)
-# An expiry interval is sent in whole seconds, so the moment of a message that was put back is not quite the same.
-EXPIRY_MICROS = 2_000_000
+# What makes two messages the same.
+PROPERTIES = ("content_type", "response_topic", "correlation_data", "payload_format", "user_properties")
+CONTENT = ("payload", "qos", *PROPERTIES)
 CLEAR = "clear"
 SET = "set"
 
@@ -43,7 +34,7 @@ def plan_restore(past: DataFrame, present: DataFrame, now: datetime, *, clear_ot
     was, have = past.where(not_expired(now)).alias("was"), present.alias("have")
     both = was.join(have, F.col("was.topic") == F.col("have.topic"), "full_outer")
     same = F.lit(True)
-    for name in SENT:
+    for name in CONTENT:
         same = same & alike(name)
     action = F.when(F.col("was.topic").isNull(), F.lit(CLEAR)).when(same, F.lit("same")).otherwise(F.lit(SET))
     rows = both.select(
@@ -52,7 +43,7 @@ def plan_restore(past: DataFrame, present: DataFrame, now: datetime, *, clear_ot
         F.coalesce("was.payload", F.lit(b"").cast("binary")).alias("payload"),
         F.coalesce("was.qos", F.lit(1).cast("byte")).alias("qos"),
         F.lit(True).alias("retain"),
-        *(F.col(f"was.{name}").alias(name) for name in SENT if name not in ("payload", "qos")),
+        *(F.col(f"was.{name}").alias(name) for name in ("expires_at", *PROPERTIES)),
     )
     if not clear_others:
         rows = rows.where(F.col("action") != CLEAR)
@@ -63,11 +54,11 @@ def plan_restore(past: DataFrame, present: DataFrame, now: datetime, *, clear_ot
 
 
 def alike(name: str) -> Column:
+    """Whether past and present agree in a column. No user properties are as good as an empty list of them."""
     was, have = F.col(f"was.{name}"), F.col(f"have.{name}")
-    if name != "expires_at":
-        return was.eqNullSafe(have)
-    apart = F.abs(F.unix_micros(was) - F.unix_micros(have))
-    return was.eqNullSafe(have) | F.coalesce(apart <= EXPIRY_MICROS, F.lit(False))
+    if name == "user_properties":
+        return F.coalesce(was, F.array()).eqNullSafe(F.coalesce(have, F.array()))
+    return was.eqNullSafe(have)
 
 
 def put_back(restore: Restore, options: dict[str, str]) -> None:

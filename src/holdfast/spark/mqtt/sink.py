@@ -26,6 +26,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from holdfast.errors import ProtocolError, UsageError
+from holdfast.rules.restore import seconds_left
 from holdfast.spark.mqtt.connection import BROKER_OPTIONS, BrokerOptions, PahoConnection
 from holdfast.spark.options import Options
 
@@ -212,7 +213,7 @@ class _Outgoing:
             found.PayloadFormatIndicator = int(row["payload_format"])
         expiry = row.get("message_expiry_interval")
         if expiry is None and row.get("expires_at") is not None:
-            expiry = max(1, round(row["expires_at"].timestamp() - time.time()))
+            expiry = seconds_left(round(row["expires_at"].timestamp() * 1000), round(time.time() * 1000))
         if expiry is not None:
             found.MessageExpiryInterval = int(expiry)
         pairs = row.get("user_properties") or []

@@ -3,13 +3,13 @@
 import asyncio
 from collections import deque
 
-from holdfast.api.desk import Desk
+from holdfast.api.status import ServerStatus
 from holdfast.broker.message import OUTCOMES, REFUSED_SIZE
 
 SAMPLE_S = 1.0
 KEPT = 900
 # Upper bounds in seconds of the histogram of the event loop's delay.
-DELAY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 FIELDS = (
     "at_ms",
@@ -25,36 +25,36 @@ FIELDS = (
 )
 
 
-class Delay:
+class LoopLag:
     """A histogram of how late timers are."""
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(DELAY_BOUNDS) + 1)
+        self.counts = [0] * (len(LAG_BOUNDS) + 1)
         self.total_s = 0.0
         self.latest_s = 0.0
 
     def add(self, seconds: float) -> None:
         self.latest_s = seconds
         self.total_s += seconds
-        for place, bound in enumerate(DELAY_BOUNDS):
+        for place, bound in enumerate(LAG_BOUNDS):
             if seconds <= bound:
                 self.counts[place] += 1
                 return
         self.counts[-1] += 1
 
 
-class Series:
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+class MetricsHistory:
+    def __init__(self, status: ServerStatus) -> None:
+        self.status = status
         self.samples: deque[list[int]] = deque(maxlen=KEPT)
-        self.delay = Delay()
+        self.loop_lag = LoopLag()
         self.lag_since: tuple[int, float] | None = None  # an offset the history has yet to reach, and when it was new
         self.lag_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
         self.due_s = 0.0
 
     def start(self) -> None:
-        loop = self.desk.hub.loop
+        loop = self.status.handle.loop
         self.due_s = loop.time() + SAMPLE_S
         self.timer = loop.call_at(self.due_s, self.on_time)
 
@@ -63,37 +63,27 @@ class Series:
             self.timer.cancel()
 
     def on_time(self) -> None:
-        loop = self.desk.hub.loop
+        loop = self.status.handle.loop
         now_s = loop.time()
-        self.delay.add(max(0.0, now_s - self.due_s))
+        self.loop_lag.add(max(0.0, now_s - self.due_s))
         self.watch_lag(now_s)
         self.samples.append(self.sample())
         self.due_s = now_s + SAMPLE_S
         self.timer = loop.call_at(self.due_s, self.on_time)
 
     def watch_lag(self, now_s: float) -> None:
-        reached = self.desk.reached.get("history", 0)
+        reached = self.status.reached.get("history", 0)
         if self.lag_since is not None and reached < self.lag_since[0]:
             self.lag_s = now_s - self.lag_since[1]
             return
         self.lag_s = 0.0
-        self.lag_since = (self.newest(), now_s) if self.history_lag() else None
-
-    def newest(self) -> int:
-        """The newest offset that the history could have: what is durable, or all there is."""
-        journal = self.desk.journal
-        return journal.durable if journal is not None else self.desk.broker.log.position
-
-    def history_lag(self) -> int:
-        if self.desk.history is None:
-            return 0
-        return max(0, self.newest() - self.desk.reached.get("history", 0))
+        self.lag_since = (self.status.newest(), now_s) if self.status.history_lag() else None
 
     def sample(self) -> list[int]:
-        broker = self.desk.broker
+        broker = self.status.broker
         counters = broker.counters
         return [
-            self.desk.now_ms(),
+            self.status.now_ms(),
             sum(counters.messages_received),
             sum(counters.messages_sent),
             counters.bytes_received,
@@ -101,22 +91,22 @@ class Series:
             counters.connected_now,
             broker.retained.count,
             broker.retained.size,
-            self.history_lag(),
+            self.status.history_lag(),
             counters.dropped(),
         ]
 
     def overview(self, points: int) -> dict[str, object]:
         """Totals now, and the last `points` samples by field."""
-        broker = self.desk.broker
+        broker = self.status.broker
         counters = broker.counters
         retained = broker.retained
         samples = list(self.samples)[-points:] if points else []
         return {
-            "version": self.desk.version,
-            "now_ms": self.desk.now_ms(),
-            "started_at_ms": self.desk.started_at_ms,
-            "storage_type": self.desk.storage_type,
-            "has_history": self.desk.history is not None,
+            "version": self.status.version,
+            "now_ms": self.status.now_ms(),
+            "started_at_ms": self.status.started_at_ms,
+            "storage_type": self.status.storage_type,
+            "has_history": self.status.history is not None,
             "offset": broker.log.position,
             "connections": counters.connected_now,
             "sessions": len(broker.sessions),
@@ -126,7 +116,7 @@ class Series:
             "bytes_in": counters.bytes_received,
             "bytes_out": counters.bytes_sent,
             "retained": {
-                "count": retained.live_count(self.desk.now_ms()),
+                "count": retained.live_count(self.status.now_ms()),
                 "bytes": retained.size,
                 "version": retained.version,
                 "sets": retained.sets,
@@ -144,9 +134,9 @@ class Series:
             "publishes_refused": counters.publishes_refused,
             "connects_refused": counters.connects_refused,
             "protocol_errors": counters.protocol_errors,
-            "history_lag": self.history_lag(),
+            "history_lag": self.status.history_lag(),
             "history_lag_s": round(self.lag_s, 3),
-            "loop_delay_s": round(self.delay.latest_s, 6),
-            "problems": self.desk.problems,
+            "loop_delay_s": round(self.loop_lag.latest_s, 6),
+            "problems": self.status.problems,
             "series": {name: [sample[place] for sample in samples] for place, name in enumerate(FIELDS)},
         }

@@ -15,7 +15,6 @@ import logging
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -25,9 +24,8 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.api.problem import Problem, response
-from holdfast.broker.access import PUBLISH, RETAIN
 from holdfast.broker.core import Broker
-from holdfast.broker.message import Message
+from holdfast.service.caller import Caller
 
 log = logging.getLogger("holdfast.api")
 
@@ -56,40 +54,7 @@ class Bans(Protocol):
     def on_failure(self, host: str, now: float) -> bool: ...
 
 
-@dataclass(frozen=True)
-class Caller:
-    """`admin`: may do everything. Others see and change the topics that the broker's access rules give them."""
-
-    name: str
-    admin: bool
-    broker: Broker
-
-    def may_read(self, topic: bytes) -> bool:
-        access = self.broker.access
-        # As on MQTT: what a subscription would not bring is not shown here either.
-        return self.admin or access is None or access.may_receive(self.name, "", topic.split(b"/"), False)
-
-    def may_see(self, message: Message) -> bool:
-        """Whether a subscription would bring this retained message."""
-        return self.sees_all or (self.may_read(message.topic) and self.broker.may_stay(message))
-
-    def may_write(self, topic: bytes, retain: bool) -> bool:
-        access = self.broker.access
-        if self.admin or access is None:
-            return True
-        levels = topic.split(b"/")
-        return access.may(PUBLISH, self.name, "", levels) and (not retain or access.may(RETAIN, self.name, "", levels))
-
-    @property
-    def sees_all(self) -> bool:
-        return self.admin or self.broker.access is None
-
-    def need_admin(self) -> None:
-        if not self.admin:
-            raise Problem(403, f"user {self.name!r} may not do this, expected an API key or one of api.admins")
-
-
-class Doorkeeper:
+class ApiAuthenticator:
     """Knows keys, users and who is logged in. `keys` and `users` may be exchanged while it works."""
 
     def __init__(
@@ -114,7 +79,7 @@ class Doorkeeper:
         return Caller("", True, self.broker)
 
     def replace(self, keys: Secrets | None, users: Secrets | None, admins: list[str]) -> None:
-        """New keys and users: whoever is logged in says again who they are."""
+        """New keys and users: everyone who is logged in says again who they are."""
         self.keys = keys
         self.users = users
         self.admins = admins
@@ -201,12 +166,12 @@ def address_of(connection: HTTPConnection) -> str:
     return connection.client.host if connection.client is not None else ""
 
 
-class Guard:
-    """The outermost part of the application."""
+class AuthMiddleware:
+    """The outermost part of the application: says who calls, and turns away those who may not."""
 
-    def __init__(self, app: ASGIApp, doorkeeper: Doorkeeper) -> None:
+    def __init__(self, app: ASGIApp, authenticator: ApiAuthenticator) -> None:
         self.app = app
-        self.doorkeeper = doorkeeper
+        self.authenticator = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -217,7 +182,7 @@ class Guard:
         try:
             if scope["type"] == "websocket" or scope["method"] not in SAFE:
                 refuse_other_sites(connection)
-            caller = await self.doorkeeper.identify(connection)
+            caller = await self.authenticator.identify(connection)
         except Problem as problem:
             await refuse(scope, receive, send, problem)
             return

@@ -1,9 +1,8 @@
-"""A message as JSON shows it."""
+"""Messages as JSON shows them: retained ones, and rows of the history, which are messages with an outcome."""
 
 import base64
 from datetime import UTC, datetime
-
-from pydantic import BaseModel, Field
+from typing import Any
 
 from holdfast.broker.message import Message
 from holdfast.errors import ProtocolError
@@ -14,44 +13,12 @@ from holdfast.protocol.wire import Reader, encode_varint
 PREVIEW = 160
 
 
-class Publisher(BaseModel):
-    client_id: str
-    username: str
-    protocol: str
-
-
-class Summary(BaseModel):
-    """A retained message without its payload. `version` is the offset of the publish that set it."""
-
-    topic: str
-    version: int
-    size: int = Field(description="Bytes of the payload.")
-    qos: int
-    stored_at: str
-    stored_at_ms: int
-    expires_at: str | None
-    expires_at_ms: int | None
-    publisher: Publisher
-    preview: str | None = Field(description="The beginning of the payload, where it is text.")
-
-
-class Whole(Summary):
-    """A retained message with everything it carries. `payload` is base64, `text` is there when it is UTF-8."""
-
-    payload: str
-    text: str | None
-    content_type: str | None
-    response_topic: str | None
-    correlation_data: str | None
-    payload_format: int | None
-    user_properties: list[list[str]]
-
-
 def iso(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def summary_of(message: Message) -> dict[str, object]:
+    """A message without its payload."""
     publisher = message.publisher
     expires_at_ms = message.expires_at_ms or None
     return {
@@ -73,24 +40,57 @@ def summary_of(message: Message) -> dict[str, object]:
 
 
 def whole_of(message: Message) -> dict[str, object]:
-    properties = properties_of(message.properties)
+    """A message with everything it carries."""
+    properties = decode_forwarded(message.properties)
+    topic, data = properties.response_topic, properties.correlation_data
     return {
         **summary_of(message),
         "payload": base64.b64encode(message.payload).decode(),
         "text": text_of(message.payload),
-        **described(properties),
-    }
-
-
-def described(properties: Properties) -> dict[str, object]:
-    data = properties.correlation_data
-    return {
         "content_type": properties.content_type,
-        "response_topic": None if properties.response_topic is None else properties.response_topic.decode(),
+        "response_topic": None if topic is None else topic.decode(),
         "correlation_data": None if data is None else base64.b64encode(data).decode(),
         "payload_format": properties.payload_format,
         "user_properties": [list(pair) for pair in properties.user_properties or []],
     }
+
+
+def leaf_of(message: Message) -> dict[str, object]:
+    """A message as a level of the topic tree shows it."""
+    return {
+        "version": message.offset,
+        "size": len(message.payload),
+        "qos": message.qos,
+        "stored_at_ms": message.stored_at_ms,
+        "expires_at_ms": message.expires_at_ms or None,
+        "preview": preview_of(message.payload),
+    }
+
+
+def row_of(row: dict[str, Any]) -> dict[str, object]:
+    """A row of the history."""
+    from holdfast.history.rows import message_of
+
+    return {**whole_of(message_of(row)), "outcome": row["outcome"], "retain": row["retain"]}
+
+
+def same_content(one: Message, other: Message) -> bool:
+    """Whether two messages differ in nothing that a subscriber is sent, time to live excepted."""
+    if one.payload != other.payload or one.qos != other.qos:
+        return False
+    return one.properties == other.properties or carried(one.properties) == carried(other.properties)
+
+
+def carried(forwarded: bytes) -> tuple[object, ...]:
+    """The properties as values: publishers may write the same ones in any order."""
+    properties = decode_forwarded(forwarded)
+    return (
+        properties.content_type,
+        properties.response_topic,
+        properties.correlation_data,
+        properties.payload_format,
+        properties.user_properties or [],
+    )
 
 
 def text_of(payload: bytes) -> str | None:
@@ -101,7 +101,7 @@ def text_of(payload: bytes) -> str | None:
 
 
 def preview_of(payload: bytes) -> str | None:
-    """Cut between characters; None for what is not text."""
+    """The beginning of a payload, cut between characters; None for what is not text."""
     start = payload[: PREVIEW * 4]
     for cut in range(4):
         text = text_of(start[: len(start) - cut])
@@ -112,15 +112,16 @@ def preview_of(payload: bytes) -> str | None:
     return None
 
 
-def properties_of(forwarded: bytes) -> Properties:
+def decode_forwarded(forwarded: bytes) -> Properties:
+    """The properties that a message carries; none where they cannot be read."""
     try:
         properties = decode_properties(Reader(encode_varint(len(forwarded)) + forwarded), PUBLISH)
     except ProtocolError:
-        properties = None  # shown without them
+        properties = None
     return properties if properties is not None else Properties()
 
 
-def forwarded_of(properties: Properties) -> bytes:
+def encode_forwarded(properties: Properties) -> bytes:
     """The properties as a message carries them."""
     reader = Reader(encode_properties(properties))
     reader.varint()

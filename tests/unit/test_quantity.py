@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.config.values import format_duration, format_size, milliseconds, parse_duration, parse_size
+from holdfast.quantity import format_duration, format_size, milliseconds, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

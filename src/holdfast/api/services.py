@@ -1,0 +1,65 @@
+"""The services that operations work with, made once for each server and found through the application."""
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from holdfast.api.auth import ApiAuthenticator
+from holdfast.api.bulk_delete import BulkDelete
+from holdfast.api.metrics_history import MetricsHistory
+from holdfast.api.pages import CursorPages
+from holdfast.api.status import ServerStatus
+from holdfast.api.tree import TopicTree
+from holdfast.service.caller import Caller
+from holdfast.service.history import HistoryService
+from holdfast.service.hygiene import HygieneService
+from holdfast.service.live import LiveSource
+from holdfast.service.retained import RetainedService
+from holdfast.service.source import BrokerHandle
+
+
+@dataclass
+class Services:
+    handle: BrokerHandle
+    status: ServerStatus
+    authenticator: ApiAuthenticator
+    source: LiveSource
+    retained: RetainedService
+    history: HistoryService
+    hygiene: HygieneService
+    pages: CursorPages
+    tree: TopicTree
+    bulk_delete: BulkDelete
+    metrics_history: MetricsHistory
+
+
+def make_services(status: ServerStatus, authenticator: ApiAuthenticator) -> Services:
+    source = LiveSource(status.handle, journal=status.journal, history=status.history, reached=status.reached)
+    history = HistoryService(source)
+    retained = RetainedService(source, history, status.broker.settings.max_packet_size)
+    return Services(
+        status.handle,
+        status,
+        authenticator,
+        source,
+        retained,
+        history,
+        HygieneService(source),
+        CursorPages(source),
+        TopicTree(source),
+        BulkDelete(retained),
+        MetricsHistory(status),
+    )
+
+
+def _services(request: Request) -> Services:
+    return cast(Services, request.app.state.services)
+
+
+def _caller(request: Request) -> Caller:
+    return cast(Caller, request.state.caller)
+
+
+ServicesDep = Annotated[Services, Depends(_services)]
+CallerDep = Annotated[Caller, Depends(_caller)]

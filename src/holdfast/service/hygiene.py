@@ -1,0 +1,124 @@
+"""What in the retained set is worth a look, by `rules.hygiene`: one walk over all of it, kept for a moment."""
+
+import asyncio
+import json
+import time
+from collections.abc import Container
+from heapq import nlargest
+
+from holdfast.broker.message import Message
+from holdfast.broker.views import HygieneScan, Tally, scan_some
+from holdfast.rules.hygiene import has_gone, state_topic
+from holdfast.service.messages import iso, summary_of
+from holdfast.service.source import PORTION, RetainedSource
+
+DAY_MS = 86_400_000
+FRESH_S = 10.0
+EXPIRING_S = 3600.0
+DEPTH = 2
+
+Key = tuple[float, float, int, int]
+
+
+class HygieneService:
+    def __init__(self, source: RetainedSource) -> None:
+        self.source = source
+        self.known: dict[Key, tuple[float, dict[str, object]]] = {}
+        self.lock = asyncio.Lock()
+
+    async def report(
+        self, days: float, limit: int, expiring_s: float = EXPIRING_S, depth: int = DEPTH
+    ) -> dict[str, object]:
+        """What was not written for `days`, what expires within `expiring_s`, the largest subtrees of `depth` levels and
+        the rest, at most `limit` of each. A second caller waits for the first one's walk instead of making its own.
+        """
+        key = (days, expiring_s, depth, limit)
+        async with self.lock:
+            version = self.source.last_change
+            known = self.known.get(key)
+            if known is not None and known[0] + FRESH_S > time.monotonic() and known[1]["version"] == version:
+                return known[1]
+            scan = await self.scan(days, expiring_s, depth, limit)
+            found = {"version": version, **self.described(scan, days, limit)}
+            self.known = {key: (time.monotonic(), found)}
+            return found
+
+    async def scan(self, days: float, expiring_s: float, depth: int, limit: int) -> HygieneScan:
+        now_ms = self.source.now_ms()
+        scan = HygieneScan(now_ms, now_ms - int(days * DAY_MS), now_ms + int(expiring_s * 1000), depth, limit)
+        index = self.source.index
+        cursor = index.cursor(b"#", self.source.version)
+        try:
+            while not cursor.ended:
+                scan_some(cursor, scan, PORTION)
+                await asyncio.sleep(0)
+        finally:
+            index.release(cursor)
+        return scan
+
+    def described(self, scan: HygieneScan, days: float, limit: int) -> dict[str, object]:
+        expiring = sorted(scan.expiring, key=lambda message: message.expires_at_ms)
+        return {
+            "days": days,
+            "count": scan.all.count,
+            "bytes": scan.all.size,
+            "stale": group(scan.stale_tally, scan.stale),
+            "publishers": gone_publishers(scan, self.source.client_ids(), limit),
+            "discovery": self.without_state(scan.discovery, limit),
+            "subtrees": largest(scan.subtrees, limit),
+            "commands": group(scan.commands_tally, scan.commands),
+            "expiring": group(scan.expiring_tally, expiring),
+        }
+
+    def without_state(self, discovery: list[Message], limit: int) -> list[dict[str, object]]:
+        """Discovery configurations that name a state topic on which nothing is retained."""
+        found: list[dict[str, object]] = []
+        for message in discovery:
+            topic = named_state(message.payload)
+            if topic and self.source.get(topic.encode()) is None:
+                found.append({**summary_of(message), "state_topic": topic})
+                if len(found) == limit:
+                    break
+        return found
+
+
+def gone_publishers(scan: HygieneScan, sessions: Container[str], limit: int) -> list[dict[str, object]]:
+    """Publishers that have gone, the longest gone first."""
+    gone = [
+        (client_id, tally)
+        for client_id, tally in scan.publishers.items()
+        if has_gone(tally.newest_ms, scan.stale_before_ms, client_id in sessions)
+    ]
+    gone.sort(key=lambda one: one[1].newest_ms)
+    return [
+        {
+            "client_id": client_id,
+            "last_write": iso(tally.newest_ms),
+            "last_write_ms": tally.newest_ms,
+            "count": tally.count,
+            "bytes": tally.size,
+            "sample": tally.sample.decode(),
+        }
+        for client_id, tally in gone[:limit]
+    ]
+
+
+def group(tally: Tally, messages: list[Message]) -> dict[str, object]:
+    return {"count": tally.count, "bytes": tally.size, "messages": [summary_of(message) for message in messages]}
+
+
+def largest(tallies: dict[bytes, Tally], limit: int) -> list[dict[str, object]]:
+    return [
+        {"prefix": prefix.decode(), "count": tally.count, "bytes": tally.size}
+        for prefix, tally in nlargest(limit, tallies.items(), key=lambda one: one[1].size)
+    ]
+
+
+def named_state(payload: bytes) -> str:
+    """The state topic that a discovery configuration names, as far as a topic can be written so; empty when none."""
+    try:
+        topic = state_topic(json.loads(payload))
+        topic.encode()
+    except (ValueError, RecursionError):  # no JSON, nested too deep, or a lone surrogate
+        return ""
+    return topic

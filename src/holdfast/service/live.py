@@ -1,0 +1,115 @@
+"""A running broker as a source of retained messages.
+
+A change is a publish like any other, by a publisher whose protocol is `api`: it gets an offset, is delivered to
+subscribers, goes to the journal and to the history, and is answered for when it is durable.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Container
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from holdfast.broker.effects import Accepted
+from holdfast.broker.message import Message, Publisher
+from holdfast.broker.ports import TopicIndex
+from holdfast.broker.session import is_reserved
+from holdfast.errors import NotAllowed, StoreError
+from holdfast.service.source import BrokerHandle, RetainedSource, RetainedWriter
+
+WAIT_S = 15.0
+WAIT_STEP_S = 0.1
+
+T = TypeVar("T")
+
+
+class JournalStatus(Protocol):
+    """How the journal is doing. `durable` is the offset up to which it is on disk."""
+
+    @property
+    def healthy(self) -> bool: ...
+
+    @property
+    def durable(self) -> int: ...
+
+
+class LiveSource(RetainedSource, RetainedWriter):
+    """`reached` says how far the followers are, by name. Files of the history are read in threads."""
+
+    def __init__(
+        self,
+        handle: BrokerHandle,
+        *,
+        journal: JournalStatus | None = None,
+        history: Path | None = None,
+        reached: dict[str, int] | None = None,
+    ) -> None:
+        self.handle = handle
+        self.broker = handle.broker
+        self.journal = journal
+        self.table = history
+        self.reached = reached if reached is not None else {}
+        self.pool = ThreadPoolExecutor(2, thread_name_prefix="holdfast-history")
+
+    def close(self) -> None:
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def now_ms(self) -> int:
+        return self.handle.now_ms()
+
+    @property
+    def history(self) -> Path | None:
+        return self.table
+
+    @property
+    def index(self) -> TopicIndex:
+        return self.broker.retained.index
+
+    @property
+    def version(self) -> int:
+        return self.broker.log.position
+
+    @property
+    def last_change(self) -> int:
+        return self.broker.retained.version
+
+    def client_ids(self) -> Container[str]:
+        return self.broker.sessions
+
+    def get(self, topic: bytes) -> Message | None:
+        return self.broker.retained.get(topic, self.now_ms())
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[RetainedWriter]:
+        yield self
+
+    def publish(
+        self,
+        publisher: Publisher,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: bytes = b"",
+        expiry_s: int = -1,
+    ) -> Accepted:
+        if self.journal is not None and not self.journal.healthy:
+            raise StoreError("nothing can be stored now: the disk is full or failing")
+        if is_reserved(topic):
+            raise NotAllowed(f"topic {topic.decode()!r} belongs to the broker, expected one that clients may write to")
+        return self.handle.publish(publisher, topic, payload, qos, retain, properties, expiry_s)
+
+    async def durable(self) -> None:
+        await self.handle.durable()
+
+    async def in_history(self, offset: int) -> None:
+        deadline = time.monotonic() + WAIT_S
+        # Offsets beyond the last record belong to nothing that the table could have: $SYS is not in it.
+        offset = min(offset, self.journal.durable if self.journal is not None else 0)
+        while self.reached.get("history", 0) < offset and time.monotonic() < deadline:
+            await asyncio.sleep(WAIT_STEP_S)
+
+    async def read(self, question: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.pool, question)

@@ -1,0 +1,234 @@
+"""The retained messages of a source: find, read, publish, delete, take back, bring back from the past.
+
+Each delete, publish and restore has a name, the operation, which stands as client id in the history rows it made: that
+is how a delete can be undone later, by any broker that has the history. The last few deletes are kept in memory as
+well, so that undo needs no history when it comes at once.
+"""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from holdfast.broker.effects import Accepted
+from holdfast.broker.message import BY_USER, Message, Publisher
+from holdfast.broker.session import is_reserved
+from holdfast.errors import NotFound, ProtocolError, TooLarge
+from holdfast.rules.restore import REFUSED, RESTORE, seconds_left, verdict
+from holdfast.service.caller import Caller
+from holdfast.service.history import PROTOCOL, HistoryService
+from holdfast.service.messages import same_content
+from holdfast.service.requests import Conditions, Publication, RestoreRequest, encode_text, topic_bytes
+from holdfast.service.source import RetainedSource, RetainedWriter
+
+# Publishes between two waits for the disk.
+PORTION = 200
+# What is kept in memory for undo, all operations together.
+KEPT_BYTES = 32 << 20
+# What a message takes in memory beside its bytes, about.
+OVERHEAD_BYTES = 200
+REFUSED_FROM = 0x80  # reason codes from here on are refusals
+
+
+@dataclass
+class Published:
+    """The operation that published, and what became of each message, in order."""
+
+    operation: str
+    accepted: list[Accepted]
+
+    @property
+    def refused(self) -> int:
+        return sum(one.reason >= REFUSED_FROM for one in self.accepted)
+
+
+@dataclass
+class Removed:
+    operation: str
+    count: int
+
+
+@dataclass
+class Restored:
+    """How many messages came to which end; see `rules.restore`."""
+
+    operation: str
+    dry_run: bool
+    restored: int = 0
+    present: int = 0
+    expired: int = 0
+    refused: int = 0
+
+    def count(self, end: str) -> None:
+        setattr(self, end, getattr(self, end) + 1)
+
+
+class RetainedService:
+    """`max_payload` bounds what may be published, in bytes."""
+
+    def __init__(self, source: RetainedSource, history: HistoryService, max_payload: int = 0) -> None:
+        self.source = source
+        self.history = history
+        self.max_payload = max_payload
+        self.recent: OrderedDict[str, list[Message]] = OrderedDict()
+        self.recent_bytes = 0
+
+    async def find(self, conditions: Conditions, caller: Caller) -> list[Message]:
+        """All that meet the conditions and the caller may see, in the order of the source."""
+        found: list[Message] = []
+        query = conditions.query(self.source.now_ms())
+        async for portion in self.source.walk(self.source.cursor(conditions), query):
+            found += portion if caller.sees_all else [m for m in portion if caller.may_see(m)]
+        return found
+
+    async def find_writable(self, conditions: Conditions, caller: Caller) -> list[Message]:
+        """Those of them that the caller may delete."""
+        return [one for one in await self.find(conditions, caller) if caller.may_write(one.topic, True)]
+
+    def get(self, topic: str, caller: Caller) -> Message:
+        """A retained message that the caller would be sent. Raises NotAllowed, or NotFound when there is none: what its
+        publisher has lost the right to is not there.
+        """
+        name = encode_text(topic)
+        caller.need_read(name)
+        message = self.source.get(name)
+        if message is None or not caller.may_see(message):
+            raise NotFound(f"topic {topic!r} is not retained")
+        return message
+
+    async def publish(self, publications: list[Publication], caller: Caller, client_id: str = "") -> Published:
+        """Publish in order, as one operation, and wait until all are durable. One that is not valid stops those after
+        it: then it raises, and those before it are durable. `client_id` stands for the name of the operation.
+        """
+        operation = client_id or new_operation(caller)
+        publisher = Publisher(operation, caller.name, PROTOCOL)
+        accepted: list[Accepted] = []
+        async with self.source.writing() as writer:
+            try:
+                for number, one in enumerate(publications, 1):
+                    accepted.append(self.publish_one(writer, publisher, one, caller))
+                    if number % PORTION == 0:
+                        await pause(writer)
+            finally:
+                await writer.durable()
+        return Published(operation, accepted)
+
+    def publish_one(self, writer: RetainedWriter, publisher: Publisher, one: Publication, caller: Caller) -> Accepted:
+        topic = topic_bytes(one.topic)
+        caller.need_write(topic, one.retain)
+        payload = one.payload_bytes()
+        if 0 < self.max_payload < len(payload):
+            raise TooLarge(f"payload has {len(payload)} bytes, expected no more than limits.max_packet_size")
+        expiry_s = -1 if one.expiry_s is None else one.expiry_s
+        return writer.publish(publisher, topic, payload, one.qos, one.retain, one.properties_bytes(), expiry_s)
+
+    async def remove_topic(self, topic: str, caller: Caller) -> Removed:
+        """Delete one message. Raises NotAllowed or NotFound."""
+        name = encode_text(topic)
+        caller.need_write(name, True)
+        message = self.source.get(name)
+        if message is None:
+            raise NotFound(f"topic {topic!r} is not retained")
+        return await self.remove([message], caller)
+
+    async def remove(self, messages: list[Message], caller: Caller) -> Removed:
+        """Delete these messages, except those that have been replaced since and those that a policy protects."""
+        operation = new_operation(caller)
+        publisher = Publisher(operation, caller.name, PROTOCOL)
+        gone: list[Message] = []
+        if messages:
+            async with self.source.writing() as writer:
+                for number, message in enumerate(messages, 1):
+                    stored = writer.get(message.topic)
+                    if stored is not None and stored.offset == message.offset:
+                        writer.publish(publisher, message.topic, b"", message.qos, True)
+                        if writer.get(message.topic) is None:
+                            gone.append(message)
+                    if number % PORTION == 0:
+                        await pause(writer)
+                await writer.durable()
+        self.remember(operation, gone)
+        return Removed(operation, len(gone))
+
+    def remember(self, operation: str, gone: list[Message]) -> None:
+        size = sum(message.size() + OVERHEAD_BYTES for message in gone)
+        if size > KEPT_BYTES:
+            return
+        self.recent[operation] = gone
+        self.recent_bytes += size
+        while self.recent_bytes > KEPT_BYTES:
+            _, old = self.recent.popitem(last=False)
+            self.recent_bytes -= sum(message.size() + OVERHEAD_BYTES for message in old)
+
+    async def undo(self, operation: str, caller: Caller) -> Restored:
+        """Bring back what a delete took away, where nothing new has come since. Raises NotFound."""
+        messages = self.recent.get(operation)
+        if messages is None:
+            messages = await self.history.removed_by(operation)
+            if not messages:
+                raise NotFound(f"no delete named {operation!r} is known here or in the history")
+        return await self.put_back(messages, caller, replace=False, dry_run=False)
+
+    async def restore(self, asked: RestoreRequest, caller: Caller) -> Restored:
+        """Bring back what was retained at a moment, as far as the caller may read it."""
+        asked.check()
+        then = await self.history.at(asked.at_ms, asked.offset, asked.filter)
+        messages = [message for message in then.messages() if caller.may_read(message.topic)]
+        return await self.put_back(messages, caller, asked.replace, asked.dry_run)
+
+    async def put_back(self, messages: list[Message], caller: Caller, replace: bool, dry_run: bool) -> Restored:
+        """Follow `rules.restore` for each message; a source without anything to restore is not written to."""
+        operation = new_operation(caller)
+        planned = Restored(operation, dry_run)
+        for number, message in enumerate(messages, 1):
+            planned.count(judge(self.source, message, caller, replace))
+            if number % PORTION == 0:
+                await asyncio.sleep(0)
+        if dry_run or planned.restored == 0:
+            return planned
+        publisher = Publisher(operation, caller.name, PROTOCOL)
+        done = Restored(operation, dry_run)
+        async with self.source.writing() as writer:
+            for number, message in enumerate(messages, 1):
+                end = judge(writer, message, caller, replace)
+                done.count(publish_again(writer, publisher, message) if end == RESTORE else end)
+                if number % PORTION == 0:
+                    await pause(writer)
+            await writer.durable()
+        return done
+
+
+def judge(where: RetainedSource | RetainedWriter, message: Message, caller: Caller, replace: bool) -> str:
+    """What the rule says of one message of the past, rights included."""
+    stored = where.get(message.topic)
+    same = stored is not None and same_content(stored, message)
+    end = verdict(message.expires_at_ms, same, stored is not None, replace, where.now_ms())
+    if end == RESTORE and (is_reserved(message.topic) or not caller.may_write(message.topic, True)):
+        return REFUSED
+    return end
+
+
+def publish_again(writer: RetainedWriter, publisher: Publisher, message: Message) -> str:
+    """Publish a message of the past. Returns RESTORE when it is retained now, else REFUSED: a limit or a policy."""
+    expiry_s = seconds_left(message.expires_at_ms, writer.now_ms())
+    try:
+        accepted = writer.publish(
+            publisher, message.topic, message.payload, message.qos, True, message.properties, expiry_s
+        )
+    except ProtocolError:
+        return REFUSED  # the topic has more levels than are allowed today
+    stored = writer.get(message.topic)
+    return RESTORE if stored is not None and stored.offset == accepted.offset else REFUSED
+
+
+async def pause(writer: RetainedWriter) -> None:
+    """Wait for the disk, so that a long operation neither fills memory nor holds others up."""
+    await writer.durable()
+    await asyncio.sleep(0)
+
+
+def new_operation(caller: Caller) -> str:
+    """A name under which everything that one call changed can be found in the history. It tells whether rights were
+    asked for, so that they can be asked again.
+    """
+    return f"{'api-' if caller.admin else BY_USER}{secrets.token_hex(6)}"
