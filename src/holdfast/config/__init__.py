@@ -4,9 +4,9 @@ from holdfast.config.checks import problems_of
 from holdfast.config.listener import Listener
 from holdfast.config.load import Loaded, Source, load, read
 from holdfast.config.problem import Problem
-from holdfast.quantity import milliseconds
 from holdfast.config.settings import AccessRule, Policy, Settings
 from holdfast.errors import ConfigError
+from holdfast.quantity import milliseconds
 
 __all__ = [
     "AccessRule",

@@ -1,8 +1,8 @@
 """Put a past retained set back: what was there then and is different or gone now, through the sink.
 
-What is put back, and for how long, follows `holdfast.rules.restore`, always with `replace`. One row a topic, so parallel
-tasks cannot reorder. What is already as it was is left alone, which also makes a second run after a failure do only the
-rest.
+What is put back, and for how long, follows `holdfast.rules.restore`, always with `replace`. One row a topic, so
+parallel tasks cannot reorder. What is already as it was is left alone, which also makes a second run after a failure do
+only the rest.
 """
 
 from datetime import datetime
