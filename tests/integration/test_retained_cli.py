@@ -152,6 +152,26 @@ def test_a_folder_is_read_under_a_running_broker_and_changed_without_one(
     assert kitchen["user_properties"] == [["unit", "C"]]
 
 
+def test_a_folder_takes_back_what_was_exported_and_tells_its_ghosts(
+    running: BrokerProcess, retained: Command, tmp_path: Path
+) -> None:
+    exported = retained("export").stdout
+    running.stop()
+    folder = Command("--data", str(tmp_path / "data"))
+    assert folder("rm", "#", "--yes").returncode == 0
+    done = folder("import", "-", stdin=exported)
+    assert "imported 3 messages" in done.stderr
+    [rain] = folder.json("get", "garden/rain")
+    assert rain["expires_at_ms"] == pytest.approx(json.loads(exported.splitlines()[-1])["expires_at_ms"], abs=1000)
+    [found] = folder.json("ghosts", "--days", "0")
+    assert found["stale"]["count"] == 3
+    wrong = folder("import", "-", stdin='{"topic": "a", "payload": "", "qos": 9}')
+    assert (wrong.returncode, wrong.stderr.splitlines()[-1]) == (
+        1,
+        "holdfast: qos: input should be less than or equal to 2",
+    )
+
+
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     done = Command("--data", str(tmp_path))("ls")
     assert done.returncode == 1

@@ -45,7 +45,6 @@ from holdfast.cli.retained_source import ApiSource, Source
 from holdfast.errors import UsageError
 from holdfast.rules.restore import seconds_left
 
-BATCH = 500
 NOTHING_FOUND = 1
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
@@ -375,7 +374,7 @@ def import_(
                 continue
             batch.append(message)
             count += 1
-            if len(batch) == BATCH:
+            if len(batch) == source.batch:
                 refused += source.publish(batch)
                 batch = []
         if batch:

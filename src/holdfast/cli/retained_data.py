@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 
 class DataSource(Source):
+    batch = 100_000  # a broker is opened for each
+
     def __init__(self, root: Path) -> None:
         self.folder = FolderSource(root, open_broker)
         self.past = HistoryService(self.folder)

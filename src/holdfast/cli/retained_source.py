@@ -10,9 +10,12 @@ PAGE = 1000
 
 
 class Source(ABC):
-    """Messages are dictionaries as the API's JSON has them. `reads_history`: the table was read in this process."""
+    """Messages are dictionaries as the API's JSON has them. `reads_history`: the table was read in this process.
+    `batch` is how many messages are published at once.
+    """
 
     reads_history = False
+    batch = 500
 
     @abstractmethod
     def find(self, topic_filter: str, payload: bool, **conditions: Any) -> Iterator[dict[str, Any]]: ...
