@@ -47,6 +47,14 @@ export interface Discovery {
   state_topic: string;
 }
 
+export interface DryRun {
+  dry_run: boolean;
+  count: number;
+  bytes: number;
+  sample: Array<string>;
+  token: string;
+}
+
 export interface EmqxClient {
   clientid: string;
   username: string | null;
@@ -199,12 +207,6 @@ export interface Meta {
   hasnext: boolean;
 }
 
-export interface MomentPage {
-  total: number | null;
-  messages: Array<HistoryRow>;
-  next: string | null;
-}
-
 export interface Overview {
   version: string;
   now_ms: number;
@@ -274,12 +276,12 @@ export interface Publisher {
   protocol: string;
 }
 
-export interface Rehearsal {
-  dry_run: boolean;
-  count: number;
-  bytes: number;
-  sample: Array<string>;
-  token: string;
+export interface RestoreRequest {
+  filter: string;
+  at_ms?: number;
+  offset?: number;
+  replace?: boolean;
+  dry_run?: boolean;
 }
 
 export interface Restored {
@@ -291,12 +293,10 @@ export interface Restored {
   refused: number;
 }
 
-export interface Restoring {
-  filter: string;
-  at_ms?: number;
-  offset?: number;
-  replace?: boolean;
-  dry_run?: boolean;
+export interface RetainedAtPage {
+  total: number | null;
+  messages: Array<HistoryRow>;
+  next: string | null;
 }
 
 export interface RetainedTotals {
@@ -393,7 +393,7 @@ export interface Whole {
 
 export interface Call {
   (method: "GET", path: "/api/v1/retained", query?: { filter?: string | null; contains?: string | null; client_id?: string | null; username?: string | null; min_size?: number | null; max_size?: number | null; older_than?: number | null; newer_than?: number | null; hidden?: boolean | "true" | "false" | null; limit?: number | null; payload?: boolean | "true" | "false" | null; cursor?: string | null }): Promise<MessagePage>;
-  (method: "DELETE", path: "/api/v1/retained", query?: { filter?: string | null; contains?: string | null; client_id?: string | null; username?: string | null; min_size?: number | null; max_size?: number | null; older_than?: number | null; newer_than?: number | null; hidden?: boolean | "true" | "false" | null; dry_run?: boolean | "true" | "false" | null; token?: string | null }): Promise<Rehearsal | Cleared>;
+  (method: "DELETE", path: "/api/v1/retained", query?: { filter?: string | null; contains?: string | null; client_id?: string | null; username?: string | null; min_size?: number | null; max_size?: number | null; older_than?: number | null; newer_than?: number | null; hidden?: boolean | "true" | "false" | null; dry_run?: boolean | "true" | "false" | null; token?: string | null }): Promise<DryRun | Cleared>;
   (method: "GET", path: "/api/v1/retained/message", query?: { topic?: string | null; at_ms?: number | null }): Promise<HistoryRow | Whole>;
   (method: "DELETE", path: "/api/v1/retained/message", query?: { topic?: string | null }): Promise<Cleared>;
   (method: "GET", path: "/api/v1/retained/message/payload", query?: { topic?: string | null }): Promise<null>;
@@ -402,8 +402,8 @@ export interface Call {
   (method: "GET", path: "/api/v1/tree", query?: { prefix?: string | null; after?: string | null; limit?: number | null; at_ms?: number | null }): Promise<TreeLevel>;
   (method: "GET", path: "/api/v1/history", query?: { topic?: string | null; before?: number | null; limit?: number | null }): Promise<HistoryOf>;
   (method: "GET", path: "/api/v1/history/span", query?: Record<string, never>): Promise<Span>;
-  (method: "GET", path: "/api/v1/retained/at", query?: { at_ms?: number | null; offset?: number | null; filter?: string | null; after?: string | null; limit?: number | null }): Promise<MomentPage>;
-  (method: "POST", path: "/api/v1/retained/restore", query: Record<string, never>, body: Restoring): Promise<Restored>;
+  (method: "GET", path: "/api/v1/retained/at", query?: { at_ms?: number | null; offset?: number | null; filter?: string | null; after?: string | null; limit?: number | null }): Promise<RetainedAtPage>;
+  (method: "POST", path: "/api/v1/retained/restore", query: Record<string, never>, body: RestoreRequest): Promise<Restored>;
   (method: "POST", path: "/api/v1/publish", query: Record<string, never>, body: Publication): Promise<Published>;
   (method: "POST", path: "/api/v1/publish/batch", query: Record<string, never>, body: Array<Publication>): Promise<PublishedAll>;
   (method: "GET", path: "/api/v1/hygiene", query?: { days?: number | null; expiring_s?: number | null; depth?: number | null; limit?: number | null }): Promise<HygieneReport>;
@@ -436,7 +436,7 @@ export interface Get {
   (path: "/api/v1/tree", query?: { prefix?: string | null; after?: string | null; limit?: number | null; at_ms?: number | null }): Promise<TreeLevel>;
   (path: "/api/v1/history", query?: { topic?: string | null; before?: number | null; limit?: number | null }): Promise<HistoryOf>;
   (path: "/api/v1/history/span", query?: Record<string, never>): Promise<Span>;
-  (path: "/api/v1/retained/at", query?: { at_ms?: number | null; offset?: number | null; filter?: string | null; after?: string | null; limit?: number | null }): Promise<MomentPage>;
+  (path: "/api/v1/retained/at", query?: { at_ms?: number | null; offset?: number | null; filter?: string | null; after?: string | null; limit?: number | null }): Promise<RetainedAtPage>;
   (path: "/api/v1/hygiene", query?: { days?: number | null; expiring_s?: number | null; depth?: number | null; limit?: number | null }): Promise<HygieneReport>;
   (path: "/api/v1/overview", query?: { points?: number | null }): Promise<Overview>;
   (path: "/api/v1/whoami", query?: Record<string, never>): Promise<Who>;
