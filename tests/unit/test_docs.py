@@ -1,18 +1,36 @@
-"""The documentation says what is true: its links lead somewhere, its examples are accepted."""
+"""The documentation says what is true: links lead somewhere, examples are accepted, the code that is named exists."""
 
 import re
 import shlex
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
+from code_names import names_in
 from holdfast.cli.main import COMMANDS, build_app
 from holdfast.config import Settings
+from publish_walk import JOURNAL, LOOP, Hop, count, walk
 
 ROOT = Path(__file__).parents[2]
 PAGES = [str(path.relative_to(ROOT)) for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]]
+ARCHITECTURE = "docs/concepts/architecture.md"
+GLOSSARY = "docs/concepts/glossary.md"
+
+# Code of others, and files, that the two pages about the code name without a link.
+FOREIGN = {
+    "fdatasync",
+    "flush.messages",
+    "max_inflight",
+    "max_inflight_messages",
+    "mosquitto.db",
+    "msg_expiry_interval",
+    "out_packet",
+    # values of our settings
+    "disc_only",
+}
 
 
 def blocks(page: str, *languages: str) -> list[str]:
@@ -53,3 +71,78 @@ def test_every_command_line_shown_has_only_options_that_exist(page: str, line: s
     known |= {"--help", "--install-completion"}
     given = {word.partition("=")[0] for word in words[1:] if re.match(r"--?[A-Za-z]", word)}
     assert given <= known
+
+
+# The pages about the code.
+
+
+def code_links(text: str) -> list[tuple[str, str]]:
+    """What stands in code font and is a link, and where it leads, in order."""
+    return re.findall(r"\[`([^`]+)`\]\(([^)]+)\)", text)
+
+
+@pytest.mark.parametrize("page", [ARCHITECTURE, GLOSSARY])
+def test_every_name_in_the_code_that_is_linked_stands_in_the_file_it_leads_to(page: str) -> None:
+    here = (ROOT / page).parent
+    wrong = []
+    for name, target in code_links((ROOT / page).read_text()):
+        file = (here / target).resolve()
+        is_path = file.as_posix().removesuffix("/__init__.py").endswith(f"/{name}")
+        if not is_path and name not in names_in(file):
+            wrong.append(f"{name} in {target}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", [ARCHITECTURE, GLOSSARY])
+def test_every_name_that_looks_like_code_of_ours_is_linked(page: str) -> None:
+    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    linked = {name for name, _ in code_links(text)}
+    spans = set(re.findall(r"`([^`]+)`", text)) - linked - FOREIGN
+    code = re.compile(r"[A-Za-z_]+(\.[A-Za-z_]+)*")
+    looks = [span for span in spans if code.fullmatch(span) and re.search(r"[._]|[a-z][A-Z]", span)]
+    assert looks == []
+
+
+def test_the_glossary_is_in_alphabetical_order_and_names_no_word_twice() -> None:
+    words = re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / GLOSSARY).read_text(), re.MULTILINE)
+    assert words == sorted(set(words))
+
+
+@cache
+def steps() -> list[Hop]:
+    """The functions of the walk that the page names, up to PUBACK."""
+    named = []
+    for part in re.split(r"^### ", (ROOT / ARCHITECTURE).read_text(), flags=re.MULTILINE):
+        heading, _, text = part.partition("\n")
+        if heading.endswith(("thread", "thread again")):
+            thread = JOURNAL if "journal" in heading else LOOP
+            named += [Hop(thread, target.partition("src/holdfast/")[2], name) for name, target in code_links(text)]
+    return named
+
+
+@cache
+def hops() -> list[Hop]:
+    return walk()
+
+
+@pytest.mark.parametrize("thread", [LOOP, JOURNAL])
+def test_the_functions_that_the_walk_names_are_called_in_that_order(thread: str) -> None:
+    taken = [Hop(hop.thread, hop.file, hop.name.removesuffix(".__init__")) for hop in hops() if hop.thread == thread]
+    named = [step for step in steps() if step.thread == thread]
+    assert [step for step in named if step not in taken] == []
+    assert named == sorted(named, key=taken.index)
+
+
+def test_the_walk_is_named_from_the_socket_to_the_puback() -> None:
+    first, last = [(hop.file, hop.name) for hop in (hops()[0], hops()[-1])]
+    assert (first, last) == (("net/peer.py", "StreamPeer.data_received"), ("net/peer.py", "StreamPeer.write"))
+    assert [(step.file, step.name) for step in (steps()[0], steps()[-1])] == [first, last]
+
+
+def test_the_walk_is_no_longer_than_the_page_says() -> None:
+    said = re.findall(r"(\d+)\s+functions\s+in\s+(\d+)\s+files", (ROOT / ARCHITECTURE).read_text())
+    parts = [[hop for hop in hops() if hop.thread in threads] for threads in ((LOOP, JOURNAL), (LOOP,), (JOURNAL,))]
+    for most, part in zip(said, parts, strict=True):
+        functions, files = count(part)
+        assert functions <= int(most[0]), "`python tests/publish_walk.py` prints them"
+        assert files <= int(most[1]), "`python tests/publish_walk.py` prints them"
