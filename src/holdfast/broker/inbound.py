@@ -92,8 +92,10 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
     position = 0
     packets = 0
     inbound = connection.inbound
-    is_v5 = connection.agreed.is_v5
     inbound.needed = 0
+    max_packet_size = broker.settings.max_packet_size
+    is_v5 = connection.agreed.is_v5
+    forwards = connection.state == CONNECTED and broker.access is None
     while position + 1 < size:
         first = data[position]
         remaining = data[position + 1]
@@ -117,10 +119,9 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
                     break
                 shift += 7
         end = body + remaining
-        if end - position > broker.settings.max_packet_size:
+        if end - position > max_packet_size:
             raise ProtocolError(
-                f"packet has {end - position} bytes, expected no more than {broker.settings.max_packet_size}",
-                PACKET_TOO_LARGE,
+                f"packet has {end - position} bytes, expected no more than {max_packet_size}", PACKET_TOO_LARGE
             )
         if end > size:
             if connection.state != CONNECTED:
@@ -128,7 +129,7 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
             inbound.needed = end - position
             break
         packets += 1
-        if first == 0x30 and connection.state == CONNECTED and remaining > 2:
+        if first == 0x30 and forwards and remaining > 2:
             topic_end = body + 2 + (data[body] << 8 | data[body + 1])
             if topic_end < end if is_v5 else topic_end <= end:
                 if not is_v5 or data[topic_end] == 0:
@@ -140,7 +141,7 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
                         or route.generation != broker.subscriptions.generation
                     ):
                         route = broker.route_of(connection, field)
-                    if route.plain and broker.access is None:
+                    if route.plain:
                         if route is run.route:
                             run.end = end
                             run.count += 1
@@ -163,6 +164,7 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
         position = end
         is_v5 = connection.agreed.is_v5
         state = connection.state
+        forwards = state == CONNECTED and broker.access is None
         if state != CONNECTED:
             if state == CLOSED:
                 position = size

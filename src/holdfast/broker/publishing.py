@@ -290,12 +290,14 @@ def apply_publish(broker: "Broker", message: Message, route: Route, sender: Sess
         stored = retained.apply(message, route.levels, outcome, policy, now_ms)
         if outcome == REFUSED_POLICY:
             message = message.without_retain()
+    recorder = broker.recorder
+    recorded = recorder.keeps and not route.reserved  # what the broker says of itself is made again at every start
     count = 0
     if refusal == SUCCESS and (route.receivers or route.groups):
-        broker.recorder.publishing = not route.reserved  # what the broker says of itself is made anew at every start
+        recorder.publishing = recorded
         count = deliver(broker, message, route, sender)
-    if not route.reserved:
-        broker.recorder.on_publish(stored, outcome, route.recorded, can_be_told)
+    if recorded:
+        recorder.on_publish(stored, outcome, route.recorded, can_be_told)
     if refusal != SUCCESS:
         return refusal
     return SUCCESS if count > 0 else NO_MATCHING_SUBSCRIBERS

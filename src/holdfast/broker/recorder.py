@@ -48,6 +48,7 @@ class Recorder:
     def __init__(self, log: Log, effects: Effects) -> None:
         self.log: Final = log
         self.effects: Final = effects
+        self.keeps: Final = log.keeps_state
         # The publish at hand: the sessions it waits for, and those that have been sent it already. Records of other
         # things that happen meanwhile belong behind it; they get their offsets there.
         self.publishing = False
@@ -90,7 +91,7 @@ class Recorder:
         """A publish is applied and delivered: now it is known who it waits for."""
         self.publishing = False
         kept = len(self.queued) > 0
-        changes = self.log.keeps_state and outcome in (SET, CLEARED)
+        changes = outcome in (SET, CLEARED)
         if kept or changes or history:
             self.add(encode_publish(message, outcome, history, kept, told))
         if kept or self.deferred:
@@ -240,7 +241,7 @@ class Recorder:
 
     def on_attached(self, session: Session, connection: Connection) -> None:
         """A session that will outlive its connection, new or resumed, with the will of this connection."""
-        if not self.log.keeps_state or (session.expiry_s == 0 and session.record_id == 0):
+        if not self.keeps or (session.expiry_s == 0 and session.record_id == 0):
             return
         offset = self.log.order(1)
         if session.record_id == 0:
