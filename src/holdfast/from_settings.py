@@ -6,7 +6,7 @@ Which settings a running broker can take over stands here too.
 
 from holdfast.access.mosquitto_file import read_access_file
 from holdfast.broker.access import ALL, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access, Rule
-from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy, preset
+from holdfast.broker.settings import DROP_FLAG, REFUSE, STORE, Policy, preset
 from holdfast.broker.settings import Settings as BrokerSettings
 from holdfast.broker.sn.settings import SnSettings
 from holdfast.config import Listener, Settings, milliseconds

@@ -26,13 +26,12 @@ from holdfast.broker.lifecycle import (
 )
 from holdfast.broker.log import Log, NullLog
 from holdfast.broker.message import BY_USER, Message, Publisher
-from holdfast.broker.policy import Policy
 from holdfast.broker.ports import Authenticator, Peer
 from holdfast.broker.publishing import publish_as
 from holdfast.broker.recorder import Recorder
 from holdfast.broker.retained import RetainedStore
 from holdfast.broker.session import Connection, Route, Session, Snapshot, is_reserved
-from holdfast.broker.settings import Settings
+from holdfast.broker.settings import Policy, Settings
 from holdfast.broker.snapshot import step
 from holdfast.broker.subscription import SubscriptionTree, build_receivers
 from holdfast.broker.timers import ADAPTER, CONNECT_TIMEOUT, KEEP_ALIVE, SESSION_EXPIRY, Timer, Timers

@@ -22,7 +22,6 @@ from holdfast.broker.message import (
     Publisher,
     topic_field,
 )
-from holdfast.broker.policy import REFUSE
 from holdfast.broker.session import (
     AWAITING_ACK,
     HIGH_WATER_BYTES,
@@ -33,6 +32,7 @@ from holdfast.broker.session import (
     SharedGroup,
     Subscription,
 )
+from holdfast.broker.settings import REFUSE
 from holdfast.broker.snapshot import before_live, missed_live
 from holdfast.errors import MalformedPacket, ProtocolError
 from holdfast.protocol.mqtt.encode import encode_ack

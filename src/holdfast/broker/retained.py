@@ -21,9 +21,8 @@ from holdfast.broker.message import (
     Message,
     Publisher,
 )
-from holdfast.broker.policy import STORE, Policy
 from holdfast.broker.ports import TopicIndex
-from holdfast.broker.settings import Settings
+from holdfast.broker.settings import STORE, Policy, Settings
 from holdfast.broker.topics import matches
 
 SYSTEM: Final = b"$SYS/"

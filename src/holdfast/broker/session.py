@@ -9,8 +9,8 @@ from collections import deque
 from typing import Final, final
 
 from holdfast.broker.message import Message, Publisher
-from holdfast.broker.policy import Policy
 from holdfast.broker.ports import OutboundAdapter, Peer, TopicCursor
+from holdfast.broker.settings import Policy
 from holdfast.broker.sn.ids import SensorState
 from holdfast.broker.topics import matches
 from holdfast.protocol.mqtt.connection import WAITING

@@ -10,11 +10,10 @@ import logging
 import time
 
 from holdfast.broker.core import Broker
-from holdfast.broker.effects import Accepted, Effects
+from holdfast.broker.effects import Accepted, Effects, Release
 from holdfast.broker.log import Log
 from holdfast.broker.message import Publisher
 from holdfast.broker.ports import Peer
-from holdfast.broker.release import Release
 from holdfast.broker.session import Connection
 from holdfast.errors import StoreError
 
