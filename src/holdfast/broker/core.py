@@ -29,6 +29,7 @@ from holdfast.broker.message import BY_USER, Message, Publisher
 from holdfast.broker.policy import Policy
 from holdfast.broker.ports import Authenticator, Peer
 from holdfast.broker.publishing import publish_as
+from holdfast.broker.rate import LeakyBucket
 from holdfast.broker.recorder import Recorder
 from holdfast.broker.retained import RetainedStore
 from holdfast.broker.session import Connection, Route, Session, Snapshot, is_reserved
@@ -79,8 +80,7 @@ class Broker:
         self.tickets: dict[int, Connection] = {}
         self.last_ticket = 0
         self.last_assigned = 0
-        self.connects_owed = 0.0
-        self.connects_since_ms = 0
+        self.connect_rate: Final = LeakyBucket(settings.connect_rate, max(settings.connect_rate, 1.0))
         self.now_ms = 0  # of the call at hand; set by `begin` alone
         self.expiring = False
         self.met_high_water = False  # the publish at hand met a receiver that is behind
@@ -363,17 +363,6 @@ class Broker:
     def cap_session_expiry(self, seconds: int) -> int:
         most = self.settings.session_expiry_max
         return most if 0 < most < seconds else seconds
-
-    def connect_in_rate(self) -> bool:
-        """Whether one more CONNECT fits into the rate, with a second's worth of burst."""
-        rate = self.settings.connect_rate
-        elapsed_s = (self.now_ms - self.connects_since_ms) / 1000
-        self.connects_since_ms = self.now_ms
-        self.connects_owed = max(0.0, self.connects_owed - elapsed_s * rate)
-        if self.connects_owed + 1 > max(rate, 1.0):
-            return False
-        self.connects_owed += 1
-        return True
 
     def new_client_id(self) -> str:
         while True:

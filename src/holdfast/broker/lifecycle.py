@@ -136,7 +136,7 @@ def validate_connect(broker: "Broker", packet: Connect) -> int:
         return CLIENT_ID_NOT_VALID
     if 0 < settings.max_connections <= broker.counters.connected_now and packet.client_id not in broker.sessions:
         return SERVER_BUSY
-    if settings.connect_rate > 0 and not broker.connect_in_rate():
+    if settings.connect_rate > 0 and not broker.connect_rate.offer(broker.now_ms / 1000):
         return CONNECTION_RATE_EXCEEDED
     will = packet.will
     if will is not None:
