@@ -2,7 +2,7 @@
 
 from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy, preset
 from holdfast.broker.settings import Settings as BrokerSettings
-from holdfast.broker.sn.settings import SnSettings
+from holdfast.broker.sn.ports import SnSettings
 from holdfast.config import Listener, Settings, milliseconds
 
 POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
@@ -60,8 +60,8 @@ def sensor_settings(settings: Settings, listener: Listener) -> SnSettings:
     to.max_buffered = sn.max_buffered
     to.awake_messages = sn.awake_messages
     to.message_rate = settings.limits.message_rate
-    to.stranger_rate = sn.answer_rate
-    to.stranger_rate_per_host = sn.answer_rate_per_address
+    to.answer_rate = sn.answer_rate
+    to.answer_rate_per_host = sn.answer_rate_per_address
     return to
 
 
