@@ -39,7 +39,7 @@ class Publisher:
 
 @mypyc_attr(acyclic=True)
 class Entry:
-    """Something with a place in the retained index: a message, or a node with more below it."""
+    """An entry of the retained index: a message, or a node with more below it. `slot` is its position in the parent."""
 
     def __init__(self) -> None:
         self.slot = 0
@@ -66,7 +66,7 @@ class Message(Entry):
         interval_given: bool,
     ) -> None:
         self.slot = 0
-        self.place = 0  # in the index's list of all messages
+        self.list_position = 0  # in the index's list of all messages
         self.topic_field: Final = topic_field
         self.payload: Final = payload
         self.properties: Final = properties

@@ -92,10 +92,10 @@ class TopicCursor:
 class TopicIndex:
     """Where the retained messages themselves are: in memory, or on disk.
 
-    `effort` counts what tidying up after removals has cost so far, in places moved.
+    `compaction_cost` counts the positions that were looked at so far in order to close the holes that removals leave.
     """
 
-    effort: int = 0
+    compaction_cost: int = 0
 
     def get(self, topic: bytes) -> Message | None:
         raise NotImplementedError

@@ -29,7 +29,7 @@ from holdfast.broker.topics import matches
 SYSTEM: Final = b"$SYS/"
 DOLLAR: Final = 0x24
 SWEEP_MOST: Final = 10_000
-EFFORT_MOST: Final = 20_000  # places that the index may move in one portion of expiry
+MAX_COMPACTION_COST: Final = 20_000  # of the index, in one portion of expiry
 BUCKET_MS: Final = 100  # of expiry
 BLOCK: Final = 512  # deletions that are sealed together
 OFFSET_SIZE: Final = 8
@@ -259,8 +259,8 @@ class RetainedStore:
         them; returns how many were removed.
         """
         count = 0
-        enough = self.index.effort + EFFORT_MOST
-        while count < most and self.index.effort < enough:
+        enough = self.index.compaction_cost + MAX_COMPACTION_COST
+        while count < most and self.index.compaction_cost < enough:
             message = self.expiry.pop(now_ms)
             if message is None:
                 break
