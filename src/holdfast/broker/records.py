@@ -35,27 +35,6 @@ COPY: Final = 31
 COPIED: Final = 32
 MISSED: Final = 33
 
-KINDS: Final = {
-    PUBLISH: "publish",
-    SESSION: "session",
-    SESSION_ENDED: "session_ended",
-    SUBSCRIBED: "subscribed",
-    UNSUBSCRIBED: "unsubscribed",
-    QUEUED: "queued",
-    SENT: "sent",
-    DONE: "done",
-    RECEIVED: "received",
-    RELEASED: "released",
-    WILL: "will",
-    WILL_CLEARED: "will_cleared",
-    MESSAGE: "message",
-    SNAPSHOT: "snapshot",
-    SNAPSHOT_ENDED: "snapshot_ended",
-    COPY: "copy",
-    COPIED: "copied",
-    MISSED: "missed",
-}
-
 # Flags of a publish, above the two bits of its QoS.
 RETAIN: Final = 0x04
 INTERVAL_GIVEN: Final = 0x08  # the publisher named the expiry itself
@@ -204,13 +183,9 @@ def publish_expires_at_ms(record: bytes) -> int:
 
 
 def without_topic(record: bytes) -> bytes:
-    """A publish record with its topic cut out, for a store whose key is the topic; `with_topic` puts it back."""
+    """Return a publish record with its topic cut out, for a store whose key is the topic."""
     size = record[28] | record[29] << 8
     return record[:PUBLISH_SIZE] + record[PUBLISH_SIZE + size :]
-
-
-def with_topic(record: bytes, topic: bytes) -> bytes:
-    return record[:PUBLISH_SIZE] + topic + record[PUBLISH_SIZE:]
 
 
 def decode_without_topic(record: bytes, topic: bytes, publishers: Publishers) -> Message:

@@ -355,10 +355,6 @@ class Expiry:
             return []
         return [message for message in bucket.values() if message.expires_at_ms <= now_ms]
 
-    def next_due_ms(self) -> int:
-        """When to look again; 0 when nothing expires."""
-        return (self.keys[0] + 1) * BUCKET_MS if self.keys else NEVER
-
 
 @final
 class Block:

@@ -43,7 +43,6 @@ WAITING: Final = 0  # to be sent
 UNACKNOWLEDGED: Final = 1  # PUBACK or PUBREC
 RELEASING: Final = 2  # PUBCOMP
 
-NEVER_EXPIRES: Final = 0xFFFFFFFF  # session expiry interval
 SESSION_HEAD: Final = struct.Struct("<BBQQBIQQHH")
 SESSION_SIZE: Final = 43
 SUBSCRIBED_HEAD: Final = struct.Struct("<BBQQBI")
@@ -86,7 +85,7 @@ class SessionRecord:
         self.client_id: Final = client_id
         self.owner: Final = owner  # the user name it was created with
         self.version: Final = version
-        self.expiry_interval_s: Final = expiry_interval_s  # NEVER_EXPIRES = no end
+        self.expiry_interval_s: Final = expiry_interval_s  # 0xFFFFFFFF: no end
         self.connected_at_ms: Final = connected_at_ms
         self.disconnected_at_ms: Final = disconnected_at_ms  # 0 while connected
 

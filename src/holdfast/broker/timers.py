@@ -69,7 +69,3 @@ class Timers:
         if self.heap and self.heap[0][0] <= now_ms:
             return heappop(self.heap)[2]
         return None
-
-    def next_due_ms(self) -> int:
-        """0 when nothing waits."""
-        return self.heap[0][0] if self.heap else 0
