@@ -54,7 +54,7 @@ class Policy:
 
 
 def preset(name: str) -> list[Policy]:
-    """The ready-made policies of that name; an unknown name gives none."""
+    """Return the ready-made policies of that name, of which an unknown name has none."""
     if name == "commands":
         return [Policy(topic_filter, DROP_FLAG) for topic_filter in COMMAND_FILTERS]
     return []
