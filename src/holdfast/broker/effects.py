@@ -40,7 +40,7 @@ class Effects:
         return not self.records and not self.writes and not self.closes
 
     def write_to(self, connection: Connection) -> None:
-        """This connection has something in its outbox."""
+        """List a connection that has something in its outbox."""
         outbox = connection.outbox
         if not outbox.listed:
             outbox.listed = True
