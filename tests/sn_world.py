@@ -21,8 +21,7 @@ from holdfast.broker.message import Publisher
 from holdfast.broker.ports import Peer
 from holdfast.broker.settings import Settings
 from holdfast.broker.sn.gateway import Gateway
-from holdfast.broker.sn.ports import DatagramPeer, Datagrams
-from holdfast.broker.sn.settings import SnSettings
+from holdfast.broker.sn.ports import DatagramPeer, Datagrams, SnSettings
 from holdfast.protocol.sn.frame import datagrams
 from wire_packets import Publish as MqttPublish
 from wire_packets import connect, decode, subscribe

@@ -6,9 +6,9 @@ Which settings a running broker can take over stands here too.
 
 from holdfast.access.mosquitto_file import read_access_file
 from holdfast.broker.access import ALL, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access, Rule
-from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy, preset
+from holdfast.broker.settings import DROP_FLAG, REFUSE, STORE, Policy, preset
 from holdfast.broker.settings import Settings as BrokerSettings
-from holdfast.broker.sn.settings import SnSettings
+from holdfast.broker.sn.ports import SnSettings
 from holdfast.config import Listener, Settings, milliseconds
 from holdfast.identity.callback import Callback
 from holdfast.identity.passwords import PasswordFile
@@ -72,8 +72,8 @@ def sensor_settings(settings: Settings, listener: Listener) -> SnSettings:
     to.max_buffered = sn.max_buffered
     to.awake_messages = sn.awake_messages
     to.message_rate = settings.limits.message_rate
-    to.stranger_rate = sn.answer_rate
-    to.stranger_rate_per_host = sn.answer_rate_per_address
+    to.answer_rate = sn.answer_rate
+    to.answer_rate_per_host = sn.answer_rate_per_address
     return to
 
 

@@ -25,8 +25,7 @@ from holdfast.broker.records import PUBLISH as PUBLISH_RECORD
 from holdfast.broker.records import Columns, Publishers, decode_publish, publish_topic, record_kind
 from holdfast.broker.settings import Settings as BrokerSettings
 from holdfast.broker.sn.gateway import Gateway
-from holdfast.broker.sn.ports import DatagramPeer, Datagrams
-from holdfast.broker.sn.settings import SnSettings
+from holdfast.broker.sn.ports import DatagramPeer, Datagrams, SnSettings
 from holdfast.config.listener import parse_listener
 from holdfast.config.load import Merge, describe, flatten, nested
 from holdfast.config.settings import Settings

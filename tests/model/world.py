@@ -15,10 +15,9 @@ from holdfast.broker.access import Access
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
 from holdfast.broker.index import Index
-from holdfast.broker.policy import DROP_FLAG, REFUSE, STORE, Policy
 from holdfast.broker.ports import Peer
 from holdfast.broker.session import Connection
-from holdfast.broker.settings import Settings
+from holdfast.broker.settings import DROP_FLAG, REFUSE, STORE, Policy, Settings
 from model.fold import Limits
 from model.steps import Plan
 from wire_packets import Packet, Publish, decode

@@ -103,7 +103,7 @@ def test_cursor_meets_everything_that_stays_once_whatever_else_changes(
     assert set(met) <= expected(start, topic_filter)
 
 
-def test_squeezing_a_large_node_moves_no_cursor() -> None:
+def test_compacting_a_large_node_moves_no_cursor() -> None:
     twin = Twin()
     for number in range(1000):
         twin.change(True, f"a/{number}")
@@ -124,7 +124,7 @@ def test_squeezing_a_large_node_moves_no_cursor() -> None:
     assert all(one is not None and one.offset <= version for one in met)
 
 
-def test_squeezing_the_list_of_everything_moves_no_cursor() -> None:
+def test_compacting_the_list_of_everything_moves_no_cursor() -> None:
     twin = Twin()
     for number in range(12_000):
         twin.change(True, f"t{number % 7}/{number}")
@@ -138,7 +138,7 @@ def test_squeezing_the_list_of_everything_moves_no_cursor() -> None:
     for number in range(12_000):
         if number % 10:
             twin.change(False, f"t{number % 7}/{number}")
-    assert len(twin.index.order) < 12_000, "nothing was squeezed"
+    assert len(twin.index.order) < 12_000, "nothing was compacted"
     left = {f"t{number % 7}/{number}".encode() for number in range(0, 12_000, 10)}
     for place, cursor in enumerate(cursors):
         rest: list[bytes] = []
@@ -151,7 +151,7 @@ def test_squeezing_the_list_of_everything_moves_no_cursor() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_cursors_walk_on_while_the_list_of_everything_is_squeezed_bit_by_bit(seed: int) -> None:
+def test_cursors_walk_on_while_the_list_of_everything_is_compacted_bit_by_bit(seed: int) -> None:
     rng = random.Random(seed)
     twin = Twin()
     for number in range(9_000):
@@ -161,12 +161,12 @@ def test_cursors_walk_on_while_the_list_of_everything_is_squeezed_bit_by_bit(see
     cursors = [twin.index.cursor(b"#", version) for _ in range(4)]
     met: list[set[str]] = [set() for _ in cursors]
     leaving = rng.sample(sorted(start), 8_000)
-    squeezing = 0
+    compacting = 0
     while leaving:
         for _ in range(rng.randrange(1, 40)):
             if leaving:
                 twin.change(False, leaving.pop())
-                squeezing += twin.index.squeezed >= 0
+                compacting += twin.index.compacted >= 0
         if rng.random() < 0.3:
             twin.change(True, f"new/{rng.randrange(500)}")
         for cursor, found in zip(cursors, met, strict=True):
@@ -178,7 +178,7 @@ def test_cursors_walk_on_while_the_list_of_everything_is_squeezed_bit_by_bit(see
             for topic in rng.sample(sorted(start), 3):
                 if twin.kept.get(topic) is start[topic]:
                     assert cursor.passed(topic.encode().split(b"/")) == (topic in found), topic
-    assert squeezing > 100
+    assert compacting > 100
     stayed = {topic for topic in start if twin.kept.get(topic) is start[topic]}
     for cursor, found in zip(cursors, met, strict=True):
         while not cursor.ended:

@@ -103,14 +103,14 @@ def test_a_gateway_survives_whatever_comes(steps: list[tuple[str, bytes, float]]
     world = World(open_filters=[b"#"] if open_topics else [], open_retain=True, predefined={7: b"a/b"})
     world.publish("a/b", "on", qos=1, retain=True)
     for address, data, seconds in steps:
-        known = address in world.gateway.links or address in world.gateway.pending
+        known = address in world.gateway.connections or address in world.gateway.pending
         earlier = world.taken(address)  # a goodbye when its time ran out, say: no answer to this datagram
         answers = world.send(address, data)
         for answer in earlier + answers:
             inner = answer[answer[0] :] if answer[1:2] == b"\xfe" and answer[0] < len(answer) else answer
             assert stated_size(inner) == len(inner)
-        if not known and address not in world.gateway.links and data[1:2] not in (b"\x01", b"\x17"):
+        if not known and address not in world.gateway.connections and data[1:2] not in (b"\x01", b"\x17"):
             assert sum(map(len, answers)) <= max(len(data), 3)
         world.pass_time(seconds)
-        assert len(world.gateway.links) + len(world.gateway.pending) <= 6
-    assert sum(world.gateway.hosts.values()) == len(world.gateway.links) + len(world.gateway.pending)
+        assert len(world.gateway.connections) + len(world.gateway.pending) <= 6
+    assert sum(world.gateway.hosts.values()) == len(world.gateway.connections) + len(world.gateway.pending)

@@ -19,8 +19,7 @@ import pytest
 
 from broker_process import start_holdfast
 from holdfast.broker.message import Message
-from holdfast.broker.policy import REFUSE, Policy
-from holdfast.broker.settings import Settings
+from holdfast.broker.settings import REFUSE, Policy, Settings
 from holdfast.errors import HoldfastError
 from holdfast.server import open_offline
 from holdfast.service.caller import OPERATOR

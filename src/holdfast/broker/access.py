@@ -19,7 +19,7 @@ class Rule:
     """`%c` and `%u` in the filter stand for the client id and the user name, and never for more than one level.
 
     Each condition is None, or empty, where the rule does not ask: `users` (any of these names), `qos` (a bit for each
-    QoS it is about), `certified` (only who showed a certificate). `origin` says where the rule is written.
+    QoS it is about), `certified` (only clients that showed a certificate). `origin` says where the rule is written.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Rule:
         self.is_pattern: Final = b"%c" in topic_filter or b"%u" in topic_filter
 
     def levels_for(self, username: str, client_id: str) -> list[bytes] | None:
-        """The filter for this client; None when its name would change the shape of the pattern."""
+        """Return the filter for this client, or None when its name would change the shape of the pattern."""
         if not self.is_pattern:
             return self.levels
         user = username.encode()
@@ -78,7 +78,7 @@ class Rule:
 
 
 def is_plain(name: bytes) -> bool:
-    """Whether a name can stand in a filter without widening it (CVE-2017-7650)."""
+    """Return whether a name can stand in a filter without widening it (CVE-2017-7650)."""
     return len(name) > 0 and b"+" not in name and b"#" not in name and b"/" not in name
 
 
@@ -108,7 +108,7 @@ class Access:
         qos: int = ANY_QOS,
         certified: bool = False,
     ) -> bool:
-        """`levels` are of the topic, or of the topic filter when the action is SUBSCRIBE."""
+        """Return whether the rules allow it; `levels` are those of the topic, or of the filter for SUBSCRIBE."""
         rule = self.decide(action, username, client_id, levels, qos, certified)
         if rule is not None:
             return rule.allow
@@ -117,7 +117,7 @@ class Access:
     def decide(
         self, action: int, username: str, client_id: str, levels: list[bytes], qos: int, certified: bool
     ) -> Rule | None:
-        """The rule that answers, None when there is none."""
+        """Return the rule that answers, or None when there is none."""
         for rule in self.rules:
             if not rule.is_about(action, username, client_id, qos, certified):
                 continue
@@ -129,7 +129,7 @@ class Access:
         return None
 
     def may_receive(self, username: str, client_id: str, levels: list[bytes], certified: bool) -> bool:
-        """Whether a message on this topic may be handed to this client, whatever filter it came by.
+        """Return whether a message on this topic may be handed to this client, whatever filter it came by.
 
         The right to subscribe is asked again, now for the topic itself: a subscription to `#` must not bring what
         another rule denies, and one that was made under older rules must not bring what these do not give.
@@ -139,7 +139,7 @@ class Access:
         )
 
     def may_keep(self, username: str, client_id: str, levels: list[bytes]) -> bool:
-        """Whether who once retained a message here might do so today (CVE-2018-12546).
+        """Return whether the client that once retained a message here might do so today (CVE-2018-12546).
 
         How it had proven who it was is not known any more, so conditions on that count as met.
         """

@@ -26,13 +26,13 @@ from holdfast.broker.lifecycle import (
 )
 from holdfast.broker.log import Log, NullLog
 from holdfast.broker.message import BY_USER, Message, Publisher
-from holdfast.broker.policy import Policy
 from holdfast.broker.ports import Authenticator, Peer
 from holdfast.broker.publishing import publish_as
+from holdfast.broker.rate import LeakyBucket
 from holdfast.broker.recorder import Recorder
 from holdfast.broker.retained import RetainedStore
 from holdfast.broker.session import Connection, Route, Session, Snapshot, is_reserved
-from holdfast.broker.settings import Settings
+from holdfast.broker.settings import Policy, Settings
 from holdfast.broker.snapshot import step
 from holdfast.broker.subscription import SubscriptionTree, build_receivers
 from holdfast.broker.timers import ADAPTER, CONNECT_TIMEOUT, KEEP_ALIVE, SESSION_EXPIRY, Timer, Timers
@@ -79,14 +79,13 @@ class Broker:
         self.tickets: dict[int, Connection] = {}
         self.last_ticket = 0
         self.last_assigned = 0
-        self.connects_owed = 0.0
-        self.connects_since_ms = 0
+        self.connect_rate: Final = LeakyBucket(settings.connect_rate, max(settings.connect_rate, 1.0))
         self.now_ms = 0  # of the call at hand; set by `begin` alone
         self.expiring = False
         self.met_high_water = False  # the publish at hand met a receiver that is behind
 
     def use_log(self, log: Log) -> None:
-        """Keep entries in this log from now on. Before the first client comes, or what it did is not in it."""
+        """Keep entries in this log. To be called before the first client comes, or what that did is not in the log."""
         self.log = log
         self.recorder = Recorder(log, self.effects)
         self.subscriptions.generation += 1
@@ -94,20 +93,20 @@ class Broker:
     # The frame of every call.
 
     def begin(self, now_ms: int) -> None:
-        """A call into the broker begins, at this time."""
+        """Begin a call into the broker, at this time."""
         if not self.effects.is_empty():
             raise UsageError("the effects of the last call into the broker were not carried out")
         self.now_ms = now_ms
 
     def finish(self) -> Effects:
-        """The call is over: returns what is to be done about it."""
+        """End the call; returns the effects that follow from it."""
         self.recorder.finish()
         return self.effects
 
     # What comes in.
 
     def open(self, peer: Peer, now_ms: int, identity: str = "") -> Connection:
-        """A network connection is there. Nothing follows from that but a time limit for its CONNECT."""
+        """Return a connection for a peer that has just come. It has a limited time to send CONNECT."""
         connection = Connection(peer, now_ms, identity)
         self.counters.connections_opened += 1
         if self.settings.connect_timeout_ms > 0:
@@ -121,20 +120,20 @@ class Broker:
         return self.finish()
 
     def lost(self, connection: Connection, now_ms: int) -> Effects:
-        """The network connection is gone without DISCONNECT."""
+        """Handle the loss of the network connection, without DISCONNECT."""
         self.begin(now_ms)
         connection.outbox.clear()
         close(self, connection, "connection lost")
         return self.finish()
 
     def is_backpressured(self, connection: Connection, now_ms: int) -> bool:
-        """Asked while a publisher is being held back: is there still reason to?"""
+        """Return whether there is still reason to hold a publisher back that is being held back."""
         self.now_ms = now_ms
         connection.backpressured = connection.state == CONNECTED and has_slow_receivers(self, connection)
         return connection.backpressured
 
     def on_writable(self, connection: Connection, now_ms: int) -> Effects:
-        """The transport takes bytes again."""
+        """Go on sending, since the transport accepts bytes again."""
         self.begin(now_ms)
         connection.outbox.blocked = False
         if connection.outbox.pieces:
@@ -149,7 +148,7 @@ class Broker:
         return self.finish()
 
     def on_authenticated(self, ticket: int, reason: int, username: str, now_ms: int, data: bytes = b"") -> Effects:
-        """A login has succeeded or failed; `data` is the last word of a method of MQTT 5."""
+        """Accept or refuse a client whose login has ended; `data` is the last message of a method of MQTT 5."""
         self.begin(now_ms)
         connection = self.tickets.pop(ticket, None)
         if connection is not None:
@@ -164,7 +163,7 @@ class Broker:
         return self.finish()
 
     def on_challenge(self, ticket: int, data: bytes, now_ms: int) -> Effects:
-        """A login by a method of MQTT 5 goes on."""
+        """Send the next message of a login by a method of MQTT 5."""
         self.begin(now_ms)
         connection = self.tickets.get(ticket)
         if connection is not None and connection.state != CLOSED:
@@ -174,7 +173,7 @@ class Broker:
         return self.finish()
 
     def on_not_durable(self, connections: list[Connection], now_ms: int) -> Effects:
-        """What these were to be told could not be made durable: they go, without it."""
+        """Disconnect clients whose acknowledgements cannot be sent, since what they acknowledge could not be kept."""
         self.begin(now_ms)
         for connection in connections:
             if connection.state != CLOSED:
@@ -193,7 +192,7 @@ class Broker:
         return self.finish()
 
     def work(self, now_ms: int) -> Effects:
-        """A bounded portion of long work: snapshots in turn, mass expiry. Call it while `has_work` says so."""
+        """Do a bounded portion of long work: snapshots in turn, mass expiry. To be called while `has_work` says so."""
         self.begin(now_ms)
         if self.expiring:
             self.expire()
@@ -212,7 +211,7 @@ class Broker:
         return len(self.running) > 0 or self.expiring
 
     def shut_down(self, now_ms: int) -> Effects:
-        """Say goodbye to everyone [5: 0x8B]; the caller flushes and closes."""
+        """Disconnect all clients [5: 0x8B]; the caller flushes and closes."""
         self.begin(now_ms)
         for session in list(self.sessions.values()):
             connection = session.connection
@@ -225,7 +224,7 @@ class Broker:
         return session is not None and session.connection is not None
 
     def kick(self, client_id: str, reason: int, text: str, now_ms: int) -> Effects:
-        """Disconnect a client by an operator's wish, if it is connected."""
+        """Disconnect a client at an operator's request, if it is connected."""
         self.begin(now_ms)
         session = self.sessions.get(client_id)
         if session is not None and session.connection is not None:
@@ -233,7 +232,7 @@ class Broker:
         return self.finish()
 
     def end_session(self, client_id: str, now_ms: int) -> Effects:
-        """Forget an absent client's session by an operator's wish, if there is one."""
+        """Forget an absent client's session at an operator's request, if there is one."""
         self.begin(now_ms)
         session = self.sessions.get(client_id)
         if session is not None and session.connection is None:
@@ -251,19 +250,19 @@ class Broker:
         properties: bytes = b"",
         expiry_s: int = -1,
     ) -> Effects:
-        """A publish by the server itself or its API; `Effects.accepted` says what became of it."""
+        """Publish for the server itself or its API; `Effects.accepted` says what became of it."""
         self.begin(now_ms)
         self.effects.accepted = publish_as(self, publisher, topic, payload, qos, retain, properties, expiry_s)
         return self.finish()
 
     def set_access(self, access: Access | None) -> None:
-        """New rules, at once and for existing subscriptions too."""
+        """Put new rules in force, at once and for existing subscriptions too."""
         self.access = access
         self.rights_generation += 1
         self.subscriptions.generation += 1
 
     def set_policies(self, policies: list[Policy]) -> None:
-        """New retainer rules and limits, for what is published from now on."""
+        """Put new retainer rules and limits in force, for what is published from now on."""
         self.settings.policies = policies
         self.retained.recount()
         self.subscriptions.generation += 1
@@ -271,7 +270,7 @@ class Broker:
     # What the parts ask of each other.
 
     def handle(self, connection: Connection, data: bytes) -> None:
-        """Everything that one read of a connection brought."""
+        """Handle everything that one read of a connection brought."""
         counters = self.counters
         received = counters.messages_received
         before = received[0] + received[1] + received[2]
@@ -284,13 +283,13 @@ class Broker:
         counters.bytes_received_by_version[version] += len(data)
 
     def read_on(self, connection: Connection) -> None:
-        """Look at what came while the client was being made out."""
+        """Handle what came while the client was being authenticated."""
         connection.inbound.needed = 0
         if connection.inbound.size > 0:
             self.handle(connection, connection.inbound.drain())
 
     def fail(self, connection: Connection, error: ProtocolError) -> None:
-        """The peer broke the protocol: answer as its version can, close, and leave one line of diagnostics."""
+        """Answer a breach of the protocol as the version can, close, and leave one line of diagnostics."""
         self.counters.protocol_errors += 1
         text = str(error)
         if connection.state == WAITING:
@@ -309,7 +308,7 @@ class Broker:
             self.effects.write_to(connection)
 
     def count_sent(self, connection: Connection, qos: int, size: int) -> None:
-        """A message of so many bytes of payload has been put into the outbox."""
+        """Count a message with a payload of `size` bytes that has been put into the outbox."""
         counters = self.counters
         counters.messages_sent[qos] += 1
         counters.sent_by_version[connection.agreed.version & 7] += 1
@@ -318,7 +317,7 @@ class Broker:
             self.effects.write_to(connection)
 
     def write_after_records(self, connection: Connection) -> None:
-        """What was put into the outbox acknowledges entries of this call, so it waits for them."""
+        """Let the outbox, which acknowledges entries of this call, wait until they are durable."""
         self.effects.write_to(connection)
         if self.log.waits:
             connection.outbox.waits = True
@@ -341,14 +340,14 @@ class Broker:
         return access.may_receive(session.owner, session.client_id, topic_field[2:].split(b"/"), certified)
 
     def may_show(self, session: Session, message: Message) -> bool:
-        """Whether a retained message may be handed to a client, and whether its publisher might still put it there."""
+        """Return whether a retained message may be handed to a client, and its publisher might still put it there."""
         access = self.access
         if access is None or not self.may_receive(session, message.topic_field):
             return access is None
         return self.may_stay(message)
 
     def may_stay(self, message: Message) -> bool:
-        """Whether the publisher of a retained message might retain it today: what was asked of it then, asked again."""
+        """Return whether the publisher of a retained message might retain it today, by the rules of today."""
         access = self.access
         if access is None or not access.check_source or is_reserved(message.topic):
             return True
@@ -363,17 +362,6 @@ class Broker:
     def cap_session_expiry(self, seconds: int) -> int:
         most = self.settings.session_expiry_max
         return most if 0 < most < seconds else seconds
-
-    def connect_in_rate(self) -> bool:
-        """Whether one more CONNECT fits into the rate, with a second's worth of burst."""
-        rate = self.settings.connect_rate
-        elapsed_s = (self.now_ms - self.connects_since_ms) / 1000
-        self.connects_since_ms = self.now_ms
-        self.connects_owed = max(0.0, self.connects_owed - elapsed_s * rate)
-        if self.connects_owed + 1 > max(rate, 1.0):
-            return False
-        self.connects_owed += 1
-        return True
 
     def new_client_id(self) -> str:
         while True:
@@ -405,7 +393,7 @@ class Broker:
             self.tickets.pop(connection.ticket, None)
 
     def route_of(self, connection: Connection, field: bytes) -> Route:
-        """The route of a topic that a client publishes to; raises when it may not be published to at all."""
+        """Return the route of a topic that a client publishes to; raises when it may not be published to at all."""
         route = self.find_route(field)
         connection.last_topic = field
         connection.last_route = route

@@ -1,4 +1,4 @@
-"""From a session to its client: the window, the queue behind it, the acknowledgements that move both, and the bytes.
+"""From a session to its client: the window, the queue, the acknowledgements that move both, and the bytes.
 
 `write_publish` and what it calls are on the path of every delivered message: packets are put together straight into the
 receiver's outbox, in pieces that are joined once per flush, by table lookup where possible, and never as objects.
@@ -30,7 +30,7 @@ HEADS: Final[list[list[bytes]]] = [
 
 
 def transmit(broker: "Broker", session: Session, connection: Connection, delivery: Delivery) -> bool:
-    """First sending of a QoS 1 or 2 message. One too large for the client counts as sent [5: MQTT-3.1.2-25]."""
+    """Send a QoS 1 or 2 message for the first time; returns False if it is dropped as too large [5: MQTT-3.1.2-25]."""
     packet_id = session.new_packet_id()
     if not write_publish(
         connection,
@@ -58,7 +58,7 @@ def transmit(broker: "Broker", session: Session, connection: Connection, deliver
 
 
 def enqueue(broker: "Broker", session: Session, delivery: Delivery, uncounted: bool = False) -> bool:
-    """Keep a message until the window opens or the client returns; False when there was no room and it was dropped."""
+    """Keep a message until the window opens or the client returns; returns False if it was dropped for lack of room."""
     settings = broker.settings
     size = delivery.message.size()
     if not uncounted and (
@@ -75,7 +75,7 @@ def enqueue(broker: "Broker", session: Session, delivery: Delivery, uncounted: b
 
 
 def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
-    """Send what waits, as far as window and socket allow."""
+    """Send what is queued, as far as window and socket allow."""
     connection = session.connection
     if connection is None:
         return
@@ -118,12 +118,12 @@ def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
 
 
 def still_may(broker: "Broker", session: Session, message: Message) -> bool:
-    """Asked again when a message leaves that has waited. What the broker itself says to a client has no offset."""
+    """Return whether the client may still receive a message that has waited. The broker's own words have no offset."""
     return message.offset == 0 or broker.may_receive(session, message.topic_field)
 
 
 def refill(broker: "Broker", session: Session) -> None:
-    """The window has opened. Queue and snapshots take turns, so that neither starves the other."""
+    """Fill the window that has opened. Queue and snapshots take turns, so that neither starves the other."""
     if session.resending:
         resend_more(broker, session)
     if len(session.inflight) >= session.window:
@@ -184,8 +184,8 @@ def on_pubcomp(broker: "Broker", session: Session, packet_id: int) -> None:
 
 
 def resend(broker: "Broker", session: Session, connection: Connection) -> None:
-    """A session is resumed: what was under way goes again, in order, with its packet id [MQTT-4.4.0-1]; what snapshots
-    had still to send follows.
+    """Send again what was under way when a session is resumed, in order, with its packet ids [MQTT-4.4.0-1]; then what
+    its snapshots had still to send.
     """
     session.resending.clear()
     session.resending.extend(session.inflight)
@@ -196,7 +196,7 @@ def resend(broker: "Broker", session: Session, connection: Connection) -> None:
 
 
 def resend_more(broker: "Broker", session: Session) -> None:
-    """As much of it as the window of the new connection takes [5: MQTT-4.9.0-1]."""
+    """Send as much of it again as fits into the window of the new connection [5: MQTT-4.9.0-1]."""
     connection = session.connection
     assert connection is not None
     while session.resending and len(session.inflight) - len(session.resending) < session.window:
@@ -253,7 +253,7 @@ def write_publish(
     now_ms: int,
     meta: bool = False,
 ) -> bool:
-    """Add a PUBLISH to the outbox; False when it is larger than the client takes [5: MQTT-3.1.2-24]."""
+    """Add a PUBLISH to the outbox; returns False when it is too large for the client [5: MQTT-3.1.2-24]."""
     flags = qos << 1
     if retain:
         flags |= 1
@@ -337,7 +337,7 @@ def user_property(name: bytes, value: bytes) -> bytes:
 
 
 def meta_properties(message: Message) -> bytes:
-    """Where a retained message comes from, for clients that asked with `holdfast-retained-meta: on`."""
+    """Return where a retained message comes from, for clients that asked with `holdfast-retained-meta: on`."""
     stored_at = datetime.fromtimestamp(message.stored_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return (
         user_property(b"hf-offset", str(message.offset).encode())

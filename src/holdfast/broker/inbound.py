@@ -92,8 +92,10 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
     position = 0
     packets = 0
     inbound = connection.inbound
-    is_v5 = connection.agreed.is_v5
     inbound.needed = 0
+    max_packet_size = broker.settings.max_packet_size
+    is_v5 = connection.agreed.is_v5
+    forwards = connection.state == CONNECTED and broker.access is None
     while position + 1 < size:
         first = data[position]
         remaining = data[position + 1]
@@ -117,10 +119,9 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
                     break
                 shift += 7
         end = body + remaining
-        if end - position > broker.settings.max_packet_size:
+        if end - position > max_packet_size:
             raise ProtocolError(
-                f"packet has {end - position} bytes, expected no more than {broker.settings.max_packet_size}",
-                PACKET_TOO_LARGE,
+                f"packet has {end - position} bytes, expected no more than {max_packet_size}", PACKET_TOO_LARGE
             )
         if end > size:
             if connection.state != CONNECTED:
@@ -128,7 +129,7 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
             inbound.needed = end - position
             break
         packets += 1
-        if first == 0x30 and connection.state == CONNECTED and remaining > 2:
+        if first == 0x30 and forwards and remaining > 2:
             topic_end = body + 2 + (data[body] << 8 | data[body + 1])
             if topic_end < end if is_v5 else topic_end <= end:
                 if not is_v5 or data[topic_end] == 0:
@@ -140,7 +141,7 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
                         or route.generation != broker.subscriptions.generation
                     ):
                         route = broker.route_of(connection, field)
-                    if route.plain and broker.access is None:
+                    if route.plain:
                         if route is run.route:
                             run.end = end
                             run.count += 1
@@ -163,6 +164,7 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
         position = end
         is_v5 = connection.agreed.is_v5
         state = connection.state
+        forwards = state == CONNECTED and broker.access is None
         if state != CONNECTED:
             if state == CLOSED:
                 position = size
@@ -177,7 +179,7 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
 
 
 def check_unauthenticated(broker: "Broker", connection: Connection, first: int, size: int) -> None:
-    """Nothing is kept of who has not logged in but a CONNECT of moderate size (CVE-2017-7651)."""
+    """Raise when a client that has not logged in sends more than a CONNECT of moderate size (CVE-2017-7651)."""
     if connection.state == WAITING and first != 0x10:
         raise ProtocolError(f"first packet is of type {first >> 4}, expected CONNECT")
     if size > broker.settings.max_bytes_before_login:
@@ -186,7 +188,7 @@ def check_unauthenticated(broker: "Broker", connection: Connection, first: int, 
 
 
 def dispatch(broker: "Broker", connection: Connection, first: int, data: bytes, body: int, end: int) -> None:
-    """Any one packet, commonest first."""
+    """Handle one packet, commonest kind first."""
     kind = first >> 4
     if connection.state == CONNECTED:
         session = connection.session
@@ -242,7 +244,7 @@ def on_ack(broker: "Broker", connection: Connection, kind: int, packet_id: int, 
 
 
 def forward(broker: "Broker", connection: Connection, data: bytes, run: PublishRun) -> None:
-    """Pass a run on to everyone on its route, as the bytes that came in wherever the receiver takes them."""
+    """Pass a run on to all receivers on its route, as the bytes that came in where the receiver can be sent them."""
     route = run.route
     assert route is not None
     count = run.count
@@ -302,7 +304,7 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: PublishR
 
 
 def has_slow_receivers(broker: "Broker", connection: Connection) -> bool:
-    """Whether most of those who receive this client's last topic are busy with what it sent before.
+    """Return whether most receivers of this client's last topic are busy with what it sent before.
 
     Most, not some: a few slow readers must not slow down what the others get.
     """
@@ -321,7 +323,7 @@ def has_slow_receivers(broker: "Broker", connection: Connection) -> bool:
 
 
 def convert(data: bytes, start: int, end: int, from_v5: bool) -> bytes:
-    """Plain QoS 0 publishes from the form of one version into that of the other: a property length more or less."""
+    """Return plain QoS 0 publishes in the form of the other version, with a property length more or less."""
     pieces: list[bytes] = []
     position = start
     while position < end:
@@ -352,7 +354,7 @@ def convert(data: bytes, start: int, end: int, from_v5: bool) -> bytes:
 def forward_singly(
     broker: "Broker", connection: Connection, data: bytes, run: PublishRun, first_offset: int, to: Connection
 ) -> None:
-    """The same run, message by message, for a receiver that needs a look at each."""
+    """Pass a run on message by message, to a receiver for which each has to be looked at."""
     route = run.route
     session = to.session
     if route is None or session is None:
@@ -369,7 +371,7 @@ def forward_singly(
 def messages(
     broker: "Broker", connection: Connection, data: bytes, run: PublishRun, first_offset: int
 ) -> list[Message]:
-    """A run taken apart."""
+    """Return the messages of a run."""
     route = run.route
     assert route is not None
     found: list[Message] = []

@@ -2,12 +2,12 @@
 
 A child is a message itself as long as only one topic lies below it, and becomes a node when a second one arrives, so a
 million devices with one topic each cost one tree edge each. Every node keeps its entries in numbered slots beside the
-dictionary: a slot is a place that a cursor can point at. New entries are appended, removed ones leave a hole, and holes
-are squeezed out under the feet of the cursors that are told about it.
+dictionary: a slot is a position that a cursor can point at. New entries are appended, deleted ones leave a hole, and
+a node with many holes is compacted, of which its cursors are told.
 
-Beside the tree there is a list of all messages in the order in which their topics came. Whoever wants everything walks
-that: messages that were set one after another lie one after another in memory, and a walk over a million of them is
-made of little else than waiting for memory.
+Beside the tree there is a list of all messages in the order in which their topics came. A walk over everything follows
+that list: messages that were set one after another lie one after another in memory, and a walk over a million of them
+does little else than wait for memory.
 
 Topics that start with `$` live under a root of their own, which wildcards in the first level never reach
 [MQTT-4.7.2-1].
@@ -19,10 +19,10 @@ from holdfast.broker.message import Entry, Message
 from holdfast.broker.ports import TopicCursor, TopicIndex
 from holdfast.broker.topics import matches
 
-SQUEEZE_HOLES: Final = 64
+COMPACT_HOLES: Final = 64
 LARGE: Final = 100_000
-SQUEEZE_ORDER: Final = 4096
-SQUEEZE_STEP: Final = 64
+COMPACT_ORDER: Final = 4096
+COMPACT_STEP: Final = 64
 
 
 @final
@@ -49,8 +49,8 @@ class Node(Entry):
         self.slots[entry.slot] = None
         del self.children[level]
 
-    def place(self, message: Message, levels: list[bytes], depth: int) -> None:
-        """Put a message below this still empty node, which stands for its first `depth` levels."""
+    def insert(self, message: Message, levels: list[bytes], depth: int) -> None:
+        """Insert a message below this still empty node, which stands for the first `depth` levels of its topic."""
         if depth == len(levels):
             self.value = message
         else:
@@ -59,15 +59,15 @@ class Node(Entry):
 
 @final
 class Index(TopicIndex):
-    """Topic to message, in memory. Whoever walks it holds a `Cursor` and gives it back with `release`."""
+    """Topic to message, in memory. A walk over it is a cursor, which has to be given back with `release`."""
 
     def __init__(self) -> None:
         self.root = Node()
         self.dollar = Node()
         self.order: list[Message | None] = []
         self.holes = 0  # in `order`
-        self.squeezed = -1  # how far the squeezing of `order` has come; -1 = none goes on
-        self.unsqueezed = 0
+        self.compacted = -1  # how far the compaction of `order` has come; -1: none goes on
+        self.uncompacted = 0
         self.cursors: list[Cursor] = []
         self.list_cursors: list[ListCursor] = []
 
@@ -88,19 +88,19 @@ class Index(TopicIndex):
         return node.value
 
     def put(self, message: Message, levels: list[bytes]) -> Message | None:
-        old = self.plant(message, levels)
+        old = self.insert(message, levels)
         if levels[0].startswith(b"$"):
             return old
         if old is not None:
-            message.place = old.place
-            self.order[old.place] = message
+            message.list_position = old.list_position
+            self.order[old.list_position] = message
         else:
-            message.place = len(self.order)
+            message.list_position = len(self.order)
             self.order.append(message)
         return old
 
-    def plant(self, message: Message, levels: list[bytes]) -> Message | None:
-        """Put a message into the tree; returns the one that was there."""
+    def insert(self, message: Message, levels: list[bytes]) -> Message | None:
+        """Insert a message into the tree; returns the message of the same topic that it replaces, if any."""
         node = self.root_of(levels[0])
         depth = 0
         count = len(levels)
@@ -117,7 +117,7 @@ class Index(TopicIndex):
                     return entry
                 inner = Node()
                 node.replace(level, entry, inner)
-                inner.place(entry, entry.topic.split(b"/"), depth)
+                inner.insert(entry, entry.topic.split(b"/"), depth)
                 node = inner
             else:
                 assert isinstance(entry, Node)
@@ -128,26 +128,27 @@ class Index(TopicIndex):
                 return old
 
     def remove(self, topic: bytes, offset: int) -> Message | None:
-        old = self.uproot(topic)
+        old = self.delete(topic)
         if old is not None and not topic.startswith(b"$"):
-            self.order[old.place] = None
+            self.order[old.list_position] = None
             self.holes += 1
-            if self.squeezed >= 0 or (self.holes > SQUEEZE_ORDER and self.holes * 2 > len(self.order)):
-                self.squeeze_order()
+            if self.compacted >= 0 or (self.holes > COMPACT_ORDER and self.holes * 2 > len(self.order)):
+                self.compact_order()
         return old
 
-    def squeeze_order(self) -> None:
-        """Bring together what is left, a few places at each removal: doing it at once would hold up everybody.
+    def compact_order(self) -> None:
+        """Close the holes in `order`, some positions at each removal: doing it at once would hold up all clients.
 
-        Before `squeezed` all is in its new place, from there to `unsqueezed` is nothing, and behind that is the rest.
+        Up to `compacted` every message is in its new position, from there to `uncompacted` is nothing, and after that
+        is the rest.
         """
         order = self.order
-        if self.squeezed < 0:
-            self.squeezed = 0
-            self.unsqueezed = 0
-        to = self.squeezed
-        at = self.unsqueezed
-        end = min(len(order), at + SQUEEZE_STEP)
+        if self.compacted < 0:
+            self.compacted = 0
+            self.uncompacted = 0
+        to = self.compacted
+        at = self.uncompacted
+        end = min(len(order), at + COMPACT_STEP)
         for cursor in self.list_cursors:
             if to < cursor.position <= end:
                 position = to
@@ -161,18 +162,18 @@ class Index(TopicIndex):
                 if to < at:
                     order[at] = None
                     order[to] = message
-                    message.place = to
+                    message.list_position = to
                 to += 1
             at += 1
-        self.squeezed = to
-        self.unsqueezed = at
+        self.compacted = to
+        self.uncompacted = at
         if at == len(order):
             self.holes -= at - to
             del order[to:]
-            self.squeezed = -1
+            self.compacted = -1
 
-    def uproot(self, topic: bytes) -> Message | None:
-        """Take a topic out of the tree; returns its message."""
+    def delete(self, topic: bytes) -> Message | None:
+        """Delete a topic from the tree; returns its message, or None when there is none."""
         levels = topic.split(b"/")
         node = self.root_of(levels[0])
         path: list[Node] = []
@@ -196,7 +197,7 @@ class Index(TopicIndex):
         return old
 
     def prune(self, path: list[Node], levels: list[bytes]) -> None:
-        """Drop nodes of the path that have become empty, from the end on."""
+        """Drop the nodes of a path that have become empty, from its end on, and compact the one that is left."""
         depth = len(path) - 1
         while depth > 0:
             node = path[depth]
@@ -204,29 +205,30 @@ class Index(TopicIndex):
                 break
             path[depth - 1].drop(levels[depth - 1], node)
             depth -= 1
-        self.squeeze(path[depth])
+        self.compact(path[depth])
 
-    def squeeze(self, node: Node) -> None:
+    def compact(self, node: Node) -> None:
+        """Close the holes in the slots of a node, if they are many."""
         holes = len(node.slots) - len(node.children)
         if not node.children:
             node.slots = []
             if node.value is None:
                 node.children = {}
             return
-        if holes < SQUEEZE_HOLES or holes * 2 < len(node.slots):
+        if holes < COMPACT_HOLES or holes * 2 < len(node.slots):
             return
         if len(node.slots) > LARGE and holes * 4 < len(node.slots) * 3:
-            return  # what is left is moved in one go, so it had better be little
-        self.effort += len(node.slots)
+            return  # all that is left is moved at once, so it has to be little
+        self.compaction_cost += len(node.slots)
         for cursor in self.cursors:
-            cursor.on_squeeze(node)
+            cursor.on_compact(node)
         slots: list[Entry | None] = []
         for entry in node.slots:
             if entry is not None:
                 entry.slot = len(slots)
                 slots.append(entry)
         node.slots = slots
-        # A dictionary never shrinks by deletion: build it anew so that a mass delete gives the memory back.
+        # A dictionary never shrinks by deletion: build another, so that a mass delete gives the memory back.
         node.children = dict(node.children)
 
     def cursor(self, topic_filter: bytes, version: int) -> TopicCursor:
@@ -257,7 +259,7 @@ class Index(TopicIndex):
 
 @final
 class ListCursor(TopicCursor):
-    """The walk over everything but `$` topics."""
+    """A position in the walk over everything but `$` topics."""
 
     def __init__(self, index: Index) -> None:
         super().__init__()
@@ -281,7 +283,7 @@ class ListCursor(TopicCursor):
 
     def passed(self, topic_levels: list[bytes]) -> bool:
         message = self.index.get(b"/".join(topic_levels))
-        return message is None or message.place < self.position
+        return message is None or message.list_position < self.position
 
 
 @final
@@ -323,7 +325,10 @@ class Cursor(TopicCursor):
             self.node = None
 
     def enter(self, entry: Entry, depth: int) -> Message | None:
-        """Follow the filter from an entry that matches its first `depth` levels."""
+        """Follow the filter from an entry that matches its first `depth` levels.
+
+        Returns the message there, if the filter matches one; what else lies below is a new frame of the cursor.
+        """
         levels = self.levels
         while True:
             if isinstance(entry, Message):
@@ -416,8 +421,8 @@ class Cursor(TopicCursor):
     def depth_of(self, frame: int) -> int:
         return self.depths[frame] if frame < len(self.nodes) else self.depth
 
-    def on_squeeze(self, node: Node) -> None:
-        """The holes of `node` are about to go: keep pointing at the same entry."""
+    def on_compact(self, node: Node) -> None:
+        """Keep pointing at the same entry of a node whose holes are about to be closed."""
         if self.node is node:
             self.position = entries_before(node, self.position)
         for frame in range(len(self.nodes)):
@@ -426,6 +431,7 @@ class Cursor(TopicCursor):
 
 
 def entries_before(node: Node, position: int) -> int:
+    """Return how many entries there are in the slots before a position."""
     count = 0
     for i in range(min(position, len(node.slots))):
         if node.slots[i] is not None:

@@ -1,7 +1,7 @@
 """How connections begin and end, and with them sessions and wills.
 
-CONNECT: who is it, may they, which session is theirs, and what do we promise each other. DISCONNECT, or the loss of
-the network: what becomes of the session, its will and its queue.
+CONNECT: who the client is, whether it may connect, which session it gets, and what both sides agree on. DISCONNECT, or
+the loss of the network: what becomes of the session, its will and its queue.
 """
 
 from typing import TYPE_CHECKING
@@ -69,7 +69,7 @@ def on_connect(broker: "Broker", connection: Connection, packet: Connect) -> Non
 
 
 def on_auth(broker: "Broker", connection: Connection, packet: Auth) -> None:
-    """The next message of a login by a method of MQTT 5, or the first of one by a client that is in already."""
+    """Handle the next message of a login by a method of MQTT 5, or the first one of a client that logs in again."""
     properties = packet.properties
     method = properties.auth_method if properties is not None else None
     if not connection.auth_method or method != connection.auth_method:  # [5: MQTT-4.12.0-5, 4.12.0-7, 4.12.1-1]
@@ -83,7 +83,7 @@ def on_auth(broker: "Broker", connection: Connection, packet: Auth) -> None:
 
 
 def on_challenge(broker: "Broker", connection: Connection, data: bytes) -> None:
-    """The authenticator wants to hear more [5: MQTT-4.12.0-2]."""
+    """Send what the authenticator asks the client next [5: MQTT-4.12.0-2]."""
     connection.exchanging = True
     write(connection, auth_packet(connection, CONTINUE_AUTHENTICATION, data))
     broker.effects.write_to(connection)
@@ -97,7 +97,7 @@ def auth_packet(connection: Connection, reason: int, data: bytes) -> bytes:
 
 
 def on_authenticated(broker: "Broker", connection: Connection, reason: int, username: str, data: bytes) -> None:
-    """The answer of the authenticator. Nothing the client sent behind CONNECT has been looked at yet."""
+    """Accept or refuse a client as the authenticator says. Nothing that it sent after CONNECT has been handled yet."""
     if connection.adapter is not None:
         connection.adapter.on_authenticated(reason, username)
         return
@@ -113,7 +113,7 @@ def on_authenticated(broker: "Broker", connection: Connection, reason: int, user
 
 
 def on_authenticated_again(broker: "Broker", connection: Connection, reason: int, username: str, data: bytes) -> None:
-    """A client that was in has logged in again, as who it was [5: MQTT-4.12.1-2]."""
+    """Answer a connected client that has logged in again, which it may only as the same user [5: MQTT-4.12.1-2]."""
     if reason != SUCCESS or username != connection.username:
         disconnect(broker, connection, NOT_AUTHORIZED, "re-authentication failed")
         return
@@ -122,7 +122,7 @@ def on_authenticated_again(broker: "Broker", connection: Connection, reason: int
 
 
 def validate_connect(broker: "Broker", packet: Connect) -> int:
-    """Why this CONNECT cannot be accepted whoever sends it; SUCCESS when it can."""
+    """Return why this CONNECT cannot be accepted from any user, or SUCCESS when it can."""
     settings = broker.settings
     properties = packet.properties
     if properties is not None and properties.auth_method is not None:  # [5: MQTT-4.12.0-1]
@@ -136,7 +136,7 @@ def validate_connect(broker: "Broker", packet: Connect) -> int:
         return CLIENT_ID_NOT_VALID
     if 0 < settings.max_connections <= broker.counters.connected_now and packet.client_id not in broker.sessions:
         return SERVER_BUSY
-    if settings.connect_rate > 0 and not broker.connect_in_rate():
+    if settings.connect_rate > 0 and not broker.connect_rate.offer(broker.now_ms / 1000):
         return CONNECTION_RATE_EXCEEDED
     will = packet.will
     if will is not None:
@@ -151,7 +151,7 @@ def validate_connect(broker: "Broker", packet: Connect) -> int:
 
 
 def refuse(broker: "Broker", connection: Connection, reason: int) -> None:
-    """CONNACK with the reason, as far as the version has one, then close [3.1.1: MQTT-3.2.2-5] [5: MQTT-3.2.2-7]."""
+    """Send CONNACK with the reason, if the version has one, and close [3.1.1: MQTT-3.2.2-5] [5: MQTT-3.2.2-7]."""
     broker.counters.connects_refused += 1
     if connection.agreed.is_v5:
         write(connection, refusal(connection, reason))
@@ -164,7 +164,7 @@ def refuse(broker: "Broker", connection: Connection, reason: int) -> None:
 
 
 def refusal(connection: Connection, reason: int) -> bytes:
-    """With the reason in words, as far as the client takes it [5: MQTT-3.1.2-24, 3.2.2-19]."""
+    """Return CONNACK, with the reason in words if that fits into the client's limit [5: MQTT-3.1.2-24, 3.2.2-19]."""
     properties = Properties()
     properties.reason_string = reason_name(reason)
     data = encode_connack(ConnAck(False, reason, properties), V5)
@@ -176,7 +176,7 @@ def refusal(connection: Connection, reason: int) -> bytes:
 def accept_connect(
     broker: "Broker", connection: Connection, packet: Connect, username: str, auth_data: bytes = b""
 ) -> None:
-    """The client is who it says: give it its session and tell it what it gets."""
+    """Give a client whose identity is known its session, and tell it what it gets."""
     assigned = not packet.client_id
     client_id = broker.new_client_id() if assigned else packet.client_id
     connection.client_id = client_id
@@ -227,7 +227,7 @@ def is_banned(broker: "Broker", username: str, client_id: str) -> bool:
 
 
 def take_over(broker: "Broker", session: Session) -> None:
-    """A second connection for the same client id: the first one goes [3.1.1: MQTT-3.1.4-2] [5: MQTT-3.1.4-3]."""
+    """End the connection of a session for a new one of the same client id [3.1.1: MQTT-3.1.4-2] [5: MQTT-3.1.4-3]."""
     connection = session.connection
     if connection is not None:
         broker.counters.sessions_taken_over += 1
@@ -348,7 +348,7 @@ def disconnect(broker: "Broker", connection: Connection, reason: int, text: str)
 
 
 def disconnect_packet(connection: Connection, reason: int, text: str) -> bytes:
-    """With the reason in words, unless that would be too large for the client [5: MQTT-3.14.2-3]."""
+    """Return DISCONNECT, with the reason in words unless that is too large for the client [5: MQTT-3.14.2-3]."""
     properties = Properties()
     properties.reason_string = text
     data = encode_disconnect(Disconnect(reason, properties), connection.agreed.version)
@@ -378,7 +378,7 @@ def close(broker: "Broker", connection: Connection, text: str) -> None:
 
 
 def detach(broker: "Broker", session: Session) -> None:
-    """A session has lost its connection: settle its will and its own end. Its snapshots rest until it is back."""
+    """Schedule the will and the end of a session without connection. Its snapshots rest until the client is back."""
     session.connection = None
     session.attached = False
     session.window = 0
@@ -400,7 +400,7 @@ def detach(broker: "Broker", session: Session) -> None:
 
 
 def forget_markers(session: Session) -> None:
-    """End markers that wait are for the connection that asked for them. They alone have no offset."""
+    """Drop queued end markers, which are for the connection that asked for them. They alone have no offset."""
     for _ in range(len(session.queue)):
         delivery = session.pull()
         if delivery.message.offset != 0:

@@ -57,11 +57,11 @@ class Log:
         raise NotImplementedError
 
     def is_behind(self) -> bool:
-        """Whether so much waits to be written that it is better to read from publishers more slowly."""
+        """Return whether so much waits to be written that it is better to read from publishers more slowly."""
         return False
 
     def records_history(self, topic_levels: list[bytes]) -> bool:
-        """Whether publishes to this topic become rows of the history table."""
+        """Return whether publishes to this topic become rows of the history table."""
         return any(matches(levels, topic_levels) for levels in self.history_filters)
 
 
@@ -81,4 +81,4 @@ class NullLog(Log):
 
 
 def ignore(offset: int, error: StoreError | None) -> None:
-    """Stands in until somebody wants to hear what has become durable."""
+    """Stand in until a driver asks to be told what has become durable."""

@@ -39,7 +39,7 @@ class Publisher:
 
 @mypyc_attr(acyclic=True)
 class Entry:
-    """Something with a place in the retained index: a message, or a node with more below it."""
+    """An entry of the retained index: a message, or a node with more below it. `slot` is its position in the parent."""
 
     def __init__(self) -> None:
         self.slot = 0
@@ -66,7 +66,7 @@ class Message(Entry):
         interval_given: bool,
     ) -> None:
         self.slot = 0
-        self.place = 0  # in the index's list of all messages
+        self.list_position = 0  # in the index's list of all messages
         self.topic_field: Final = topic_field
         self.payload: Final = payload
         self.properties: Final = properties
@@ -90,15 +90,15 @@ class Message(Entry):
         return self.expires_at_ms != NEVER and self.expires_at_ms <= now_ms
 
     def without_retain(self) -> "Message":
-        """The same message as an ordinary one."""
+        """Return the message as one that is not retained."""
         return self.copy(self.payload, False, self.properties, self.expires_at_ms, self.interval_given)
 
     def without_payload(self) -> "Message":
-        """What is left of it to remember when the message itself is kept elsewhere."""
+        """Return what is left to remember of the message when it is kept elsewhere."""
         return self.copy(b"", self.retain, b"", self.expires_at_ms, self.interval_given)
 
     def expiring(self, expires_at_ms: int) -> "Message":
-        """The same message with a lifetime that the broker chose."""
+        """Return the message with a lifetime that the broker chose."""
         return self.copy(self.payload, self.retain, self.properties, expires_at_ms, False)
 
     def copy(

@@ -10,7 +10,7 @@ class Peer:
     """The far end of a connection, as the core sees it. None of these may call back into the core."""
 
     def remote_address(self) -> str:
-        """Where the far end is, for people to read; empty where it is nowhere."""
+        """Return the address of the far end for diagnostics, or nothing where it has none."""
         return ""
 
     def write(self, data: bytes) -> None:
@@ -29,43 +29,43 @@ class Authenticator:
         raise NotImplementedError
 
     def knows(self, method: str) -> bool:
-        """Whether clients may log in by this method of MQTT 5."""
+        """Return whether clients may log in by this method of MQTT 5."""
         return False
 
     def exchange(self, ticket: int, data: bytes, first: bool, peer: Peer) -> None:
-        """What a client says in such a login. The answer comes through `on_challenge` or `on_authenticated`."""
+        """Go on with such a login. The answer comes through `Broker.on_challenge` or `Broker.on_authenticated`."""
         raise NotImplementedError
 
 
 class OutboundAdapter:
-    """Takes messages to a client that is not sent MQTT packets: the core's side of another protocol.
+    """Delivers messages to a client that is not sent MQTT packets: the core's side of another protocol.
 
     A connection with an adapter hands it every message instead of writing PUBLISH. Everything else about the client is
     as for all others: the same sessions, subscriptions, queues and snapshots.
     """
 
     def publish(self, message: Message, qos: int, retain: bool, dup: bool, packet_id: int) -> bool:
-        """Accept a message, to be sent now or when its turn comes; False when it can never fit."""
+        """Accept a message, to be sent now or when its turn comes; returns False when it can never fit."""
         raise NotImplementedError
 
     def release(self, packet_id: int) -> None:
-        """PUBREL."""
+        """Send PUBREL."""
         raise NotImplementedError
 
     def goodbye(self, reason: int) -> None:
-        """The server ends the connection."""
+        """Tell the client that the server ends the connection."""
         raise NotImplementedError
 
     def on_closed(self) -> None:
-        """The connection has ended, from whichever side."""
+        """Let go of a connection that has ended, from either side."""
         raise NotImplementedError
 
     def on_due(self) -> None:
-        """A timer of kind ADAPTER has come up."""
+        """Handle a timer of kind ADAPTER that has come up."""
         raise NotImplementedError
 
     def on_room(self) -> None:
-        """The transport takes more, or a snapshot is through."""
+        """Go on sending, since the transport accepts more or a snapshot has ended."""
         raise NotImplementedError
 
     def on_authenticated(self, reason: int, username: str) -> None:
@@ -80,11 +80,11 @@ class TopicCursor:
         self.ended = False
 
     def next(self, visits: int) -> Message | None:
-        """The next match, or None after looking at `visits` places or at the end (`ended`)."""
+        """Return the next match, or None at the end (`ended`) or after looking at `visits` entries."""
         raise NotImplementedError
 
     def passed(self, topic_levels: list[bytes]) -> bool:
-        """Whether a stored topic that the filter matches has had its turn."""
+        """Return whether a stored topic that the filter matches has had its turn."""
         raise NotImplementedError
 
 
@@ -92,28 +92,28 @@ class TopicCursor:
 class TopicIndex:
     """Where the retained messages themselves are: in memory, or on disk.
 
-    `effort` counts what tidying up after removals has cost so far, in places moved.
+    `compaction_cost` counts the positions that were looked at so far in order to close the holes that removals leave.
     """
 
-    effort: int = 0
+    compaction_cost: int = 0
 
     def get(self, topic: bytes) -> Message | None:
         raise NotImplementedError
 
     def put(self, message: Message, levels: list[bytes]) -> Message | None:
-        """Store a message under its topic, whose levels are given too; returns the one it replaces."""
+        """Store a message under its topic, whose levels are given too; returns the message that it replaces, if any."""
         raise NotImplementedError
 
     def remove(self, topic: bytes, offset: int) -> Message | None:
-        """Take a topic out as of that offset; returns its message."""
+        """Remove a topic as of that offset; returns its message, or None when there is none."""
         raise NotImplementedError
 
     def cursor(self, topic_filter: bytes, version: int) -> TopicCursor:
-        """A walk over what is stored up to `version`; newer messages may come up too."""
+        """Return a walk over what is stored up to `version`; newer messages may come up too."""
         raise NotImplementedError
 
     def everything(self) -> TopicCursor:
-        """A walk over all there is, topics included that begin with `$`."""
+        """Return a walk over all there is, topics included that begin with `$`."""
         raise NotImplementedError
 
     def release(self, cursor: TopicCursor) -> None:

@@ -22,7 +22,6 @@ from holdfast.broker.message import (
     Publisher,
     topic_field,
 )
-from holdfast.broker.policy import REFUSE
 from holdfast.broker.session import (
     AWAITING_ACK,
     HIGH_WATER_BYTES,
@@ -33,6 +32,7 @@ from holdfast.broker.session import (
     SharedGroup,
     Subscription,
 )
+from holdfast.broker.settings import REFUSE
 from holdfast.broker.snapshot import before_live, missed_live
 from holdfast.errors import MalformedPacket, ProtocolError
 from holdfast.protocol.mqtt.encode import encode_ack
@@ -71,7 +71,7 @@ PUBCOMP_WITH_REASON: Final = b"\x70\x03"
 
 
 def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes, body: int, end: int) -> None:
-    """A PUBLISH that the fast path does not take: any QoS, RETAIN, properties, aliases."""
+    """Handle a PUBLISH that the fast path does not: any QoS, RETAIN, properties, aliases."""
     qos = first >> 1 & 3
     if qos == 3:  # [MQTT-3.3.1-4]
         raise MalformedPacket("QoS is 3, expected 0, 1 or 2")
@@ -173,7 +173,7 @@ def must_be_kept(route: Route, retain: bool) -> bool:
 
 
 def resolve_alias(broker: "Broker", connection: Connection, field: bytes, properties: Properties) -> bytes:
-    """The topic an alias stands for [5: MQTT-3.3.2-12], which is learnt or looked up."""
+    """Return the topic that an alias stands for, which is learnt or looked up [5: MQTT-3.3.2-12]."""
     alias = properties.topic_alias
     if alias is None:
         return field
@@ -191,7 +191,7 @@ def resolve_alias(broker: "Broker", connection: Connection, field: bytes, proper
 
 
 def may_publish(broker: "Broker", connection: Connection, field: bytes, retain: bool, qos: int = ANY_QOS) -> bool:
-    """Asked for every publish, so the answer is remembered per topic until the rules change."""
+    """Return whether a client may publish so. Since this is asked for every publish, the answer is cached per topic."""
     if connection.rights_generation != broker.rights_generation or len(connection.rights) > 4096:
         connection.rights.clear()
         connection.rights_generation = broker.rights_generation
@@ -236,7 +236,10 @@ def publish_as(
     expiry_s: int = -1,
     sender: Session | None = None,
 ) -> Accepted:
-    """A publish that did not come in a PUBLISH: a will, a system topic, a call of the API. Rights are the caller's."""
+    """Publish what did not come in a PUBLISH: a will, a system topic, a call of the API. The caller checks rights.
+
+    Returns the offset and the reason code.
+    """
     field = topic_field(topic)
     route = broker.find_route(field)
     message = Message(
@@ -259,13 +262,13 @@ def publish_as(
 
 
 def accept(broker: "Broker", message: Message, route: Route, sender: Session | None, can_be_told: bool) -> int:
-    """Give a publish its offset and apply it; returns the reason to acknowledge it with."""
+    """Give a publish its offset and apply it; returns the reason code to acknowledge it with."""
     message.offset = broker.log.order(1)
     return apply_publish(broker, message, route, sender, can_be_told)
 
 
 def apply_publish(broker: "Broker", message: Message, route: Route, sender: Session | None, can_be_told: bool) -> int:
-    """The verdict on retaining, delivery, and the record of both; returns the reason to acknowledge with.
+    """Retain, deliver and record a publish; returns the reason code to acknowledge it with.
 
     `can_be_told`: the publisher learns the reason, so what strict limits refuse need not be delivered.
     """
@@ -290,19 +293,21 @@ def apply_publish(broker: "Broker", message: Message, route: Route, sender: Sess
         stored = retained.apply(message, route.levels, outcome, policy, now_ms)
         if outcome == REFUSED_POLICY:
             message = message.without_retain()
+    recorder = broker.recorder
+    recorded = recorder.keeps and not route.reserved  # what the broker says of itself is made again at every start
     count = 0
     if refusal == SUCCESS and (route.receivers or route.groups):
-        broker.recorder.publishing = not route.reserved  # what the broker says of itself is made anew at every start
+        recorder.publishing = recorded
         count = deliver(broker, message, route, sender)
-    if not route.reserved:
-        broker.recorder.on_publish(stored, outcome, route.recorded, can_be_told)
+    if recorded:
+        recorder.on_publish(stored, outcome, route.recorded, can_be_told)
     if refusal != SUCCESS:
         return refusal
     return SUCCESS if count > 0 else NO_MATCHING_SUBSCRIBERS
 
 
 def deliver(broker: "Broker", message: Message, route: Route, sender: Session | None) -> int:
-    """Give a message to everyone on its route; returns to how many."""
+    """Give a message to all sessions on its route and to one member of each group; returns how many get it."""
     count = 0
     for receiver in route.receivers:
         session = receiver.session
@@ -328,7 +333,7 @@ def deliver(broker: "Broker", message: Message, route: Route, sender: Session | 
 
 
 def share(broker: "Broker", message: Message, group: SharedGroup) -> bool:
-    """Give a message to one member of a group; False when there is none to take it."""
+    """Give a message to one member of a group; returns False when no member can get it."""
     member = group.choose(message.qos) if broker.access is None else choose_allowed(broker, message, group)
     if member is None:
         broker.counters.dropped_no_member += 1
@@ -346,7 +351,7 @@ def share(broker: "Broker", message: Message, group: SharedGroup) -> bool:
 
 
 def choose_allowed(broker: "Broker", message: Message, group: SharedGroup) -> Subscription | None:
-    """As `choose`, among the members that may receive the message: a group is no way around a rule."""
+    """Return whose turn it is, as `choose` does, among the members that the rules allow to receive the message."""
     allowed = SharedGroup()
     for step in range(len(group.members)):
         member = group.members[(group.turn + step) % len(group.members)]
@@ -413,7 +418,7 @@ def send(
 
 
 def redistribute(broker: "Broker", session: Session, group: SharedGroup | None) -> None:
-    """A member leaves: what waits for it goes to the others. With no group named, everything shared does.
+    """Give what waits for a member that leaves to the others of its group. With no group named, do so for all groups.
 
     QoS 2 messages that are under way stay lost with the session [5: MQTT-4.8.2-5]; QoS 1 may go to another.
     """
@@ -444,7 +449,7 @@ def redistribute(broker: "Broker", session: Session, group: SharedGroup | None) 
 
 
 def acknowledge(broker: "Broker", connection: Connection, qos: int, packet_id: int, reason: int) -> None:
-    """PUBACK or PUBREC. 3.1.1 has no reasons: what was refused is acknowledged all the same [3.1.1: MQTT-3.3.5-2]."""
+    """Send PUBACK or PUBREC. 3.1.1 has no reasons, so what was refused is acknowledged too [3.1.1: MQTT-3.3.5-2]."""
     if reason == SUCCESS or not connection.agreed.is_v5:
         write(connection, PUBACKS[packet_id] if qos == 1 else PUBREC + U16[packet_id])
     elif reason < 0x80 or not connection.agreed.reports_problems:
@@ -455,7 +460,7 @@ def acknowledge(broker: "Broker", connection: Connection, qos: int, packet_id: i
 
 
 def refusal_packet(connection: Connection, qos: int, packet_id: int, reason: int) -> bytes:
-    """An acknowledgement that says why not, in words where they fit [5: MQTT-3.4.2-2, 3.5.2-2]."""
+    """Return an acknowledgement that says why not, in words where they fit [5: MQTT-3.4.2-2, 3.5.2-2]."""
     kind = PUBACK_KIND if qos == 1 else PUBREC_KIND
     properties = Properties()
     properties.reason_string = reason_name(reason)
@@ -479,7 +484,7 @@ def on_pubrel(broker: "Broker", connection: Connection, packet_id: int) -> None:
 
 
 def release_packet_id(broker: "Broker", connection: Connection, session: Session, packet_id: int) -> None:
-    """The publisher has let go of a QoS 2 packet id: the next message under it is a new one."""
+    """Forget a QoS 2 packet id that its publisher has released: the next message under it is a new one."""
     session.unreleased.discard(packet_id)
     if session.record_id:
         broker.recorder.on_released(session, packet_id)

@@ -1,7 +1,7 @@
 """Whether a record has all that its kind promises.
 
-A checksum says that a record is the one that was written, not that it was written right. Whoever folds records asks
-here first, so that one bad record costs itself and does not stop the fold.
+A checksum says that a record is the one that was written, not that it was written right. Every fold asks here first, so
+that one bad record costs itself and does not stop the fold.
 """
 
 from typing import Final
@@ -70,7 +70,7 @@ LEAST: Final[dict[int, int]] = {
 
 
 def sound_only(records: list[bytes]) -> list[bytes]:
-    """The records without those that are not whole; the same list when all are."""
+    """Return the records without those that are not whole, which is the same list when all are."""
     for record in records:
         if not is_whole(record):
             return [one for one in records if is_whole(one)]
@@ -78,7 +78,7 @@ def sound_only(records: list[bytes]) -> list[bytes]:
 
 
 def is_whole(record: bytes) -> bool:
-    """Kinds that are not known here are for somebody else to judge."""
+    """Return whether a record has all that its kind promises; one of an unknown kind counts as whole."""
     kind = record[1]
     size = len(record)
     if size < LEAST.get(kind, HEAD_SIZE):

@@ -1,4 +1,4 @@
-"""What applying an entry leaves behind: the records that the journal keeps and every other fold reads.
+"""The records that applying an entry leaves, which the journal keeps and every other fold reads.
 
 The core says what happened, in its own words; here it becomes records, in the order of their offsets, gathered in the
 effects of the call. Nothing is written for a session that ends with its connection (`record_id` is 0), nor by a broker
@@ -48,8 +48,9 @@ class Recorder:
     def __init__(self, log: Log, effects: Effects) -> None:
         self.log: Final = log
         self.effects: Final = effects
+        self.keeps: Final = log.keeps_state
         # The publish at hand: the sessions it waits for, and those that have been sent it already. Records of other
-        # things that happen meanwhile belong behind it; they get their offsets there.
+        # things that happen meanwhile belong after it; they get their offsets there.
         self.publishing = False
         self.following = False  # the entry at hand is another broker's, which numbers what waits in sessions
         self.queued: list[QueuedRecord] = []
@@ -57,7 +58,7 @@ class Recorder:
         self.sent_ids: list[int] = []
         self.sent_sessions: list[int] = []
         self.deferred: list[bytes] = []
-        # What nobody waits for is written once at the end of the call.
+        # What no client waits for is written once at the end of the call.
         self.done: dict[int, list[int]] = {}
         self.copied: dict[int, CopiedRecord] = {}
 
@@ -65,7 +66,7 @@ class Recorder:
         self.effects.records.append(record)
 
     def finish(self) -> None:
-        """The call is over: add what was gathered for its end."""
+        """Add what was gathered for the end of the call."""
         if self.done:
             for session_id in list(self.done):
                 self.add_done(session_id)
@@ -80,24 +81,24 @@ class Recorder:
             self.add(encode_done(self.log.order(1), session_id, sequences))
 
     def hold(self, connection: Connection) -> None:
-        """What this connection is sent in this call may leave only when the records of the call are durable."""
+        """Let what this connection is sent in this call leave only when the records of the call are durable."""
         if self.log.waits:
             connection.outbox.waits = True
 
     # Publishes.
 
     def on_publish(self, message: Message, outcome: int, history: bool, told: bool) -> None:
-        """A publish is applied and delivered: now it is known who it waits for."""
+        """Record a publish that is applied and delivered, so that it is known which sessions it waits for."""
         self.publishing = False
         kept = len(self.queued) > 0
-        changes = self.log.keeps_state and outcome in (SET, CLEARED)
+        changes = outcome in (SET, CLEARED)
         if kept or changes or history:
             self.add(encode_publish(message, outcome, history, kept, told))
         if kept or self.deferred:
             self.add_queued(message.offset)
 
     def on_requeued(self, message: Message) -> None:
-        """A message that was given to somebody else waits for another now."""
+        """Record that a message which one member of a group had been given waits for another now."""
         self.publishing = False
         if self.queued:
             self.add(encode_stored_message(self.log.order(1), message))
@@ -105,7 +106,7 @@ class Recorder:
             self.add_queued(message.offset)
 
     def on_run(self, recorded: list[Message]) -> None:
-        """A run of messages is delivered that wait for nobody; `recorded` are those that become rows of the history."""
+        """Record a delivered run of messages that no session waits for; `recorded` are those that go to the history."""
         self.publishing = False
         for message in recorded:
             self.add(encode_publish(message, LIVE, True, False))
@@ -132,7 +133,7 @@ class Recorder:
             self.sent_sessions = []
 
     def on_queued(self, session: Session, delivery: Delivery) -> None:
-        """A session that outlives its connection has a message to get."""
+        """Record a message that waits for a session which outlives its connection."""
         if session.record_id == 0 or not self.publishing or self.following:
             return
         delivery.sequence = session.new_sequence()
@@ -159,14 +160,14 @@ class Recorder:
             self.add(encode_sent(self.log.order(1), session.record_id, delivery.sequence, packet_id, UNACKNOWLEDGED))
 
     def on_releasing(self, session: Session, delivery: Delivery, packet_id: int) -> bool:
-        """PUBREC has come. Whether PUBREL has to wait for the disk."""
+        """Record that PUBREC has come; returns whether PUBREL has to wait for the disk."""
         if delivery.sequence == 0 or session.record_id == 0:
             return False
         self.add(encode_sent(self.log.order(1), session.record_id, delivery.sequence, packet_id, RELEASING))
         return True
 
     def on_done(self, session: Session, delivery: Delivery) -> None:
-        """Acknowledged, expired or dropped: nobody waits for this to be durable."""
+        """Record that a message was acknowledged, expired or was dropped. Nothing waits for this to be durable."""
         if delivery.sequence == 0 or session.record_id == 0:
             return
         sequences = self.done.get(session.record_id)
@@ -186,7 +187,7 @@ class Recorder:
     # Snapshots. A live message may make a copy leave out of turn: then the publish at hand comes first in the log.
 
     def on_snapshot(self, session: Session, version: int, topic_filter: bytes) -> int:
-        """A snapshot begins; what the log knows it by, 0 when it does not."""
+        """Record that a snapshot begins; returns what the log knows it by, or 0 when it is not in the log."""
         if session.record_id == 0:
             return 0
         offset = self.log.order(1)
@@ -199,7 +200,7 @@ class Recorder:
             self.add_deferred(encode_snapshot_ended(self.deferred_offset(), session.record_id, snapshot_id))
 
     def on_copy(self, session: Session, snapshot_id: int, delivery: Delivery) -> None:
-        """A snapshot gives the session a copy, to be sent now or from the queue."""
+        """Record that a snapshot gives the session a copy, to be sent now or from the queue."""
         if session.record_id == 0:
             return
         message = delivery.message
@@ -239,8 +240,8 @@ class Recorder:
     # Sessions.
 
     def on_attached(self, session: Session, connection: Connection) -> None:
-        """A session that will outlive its connection, new or resumed, with the will of this connection."""
-        if not self.log.keeps_state or (session.expiry_s == 0 and session.record_id == 0):
+        """Record a session that will outlive its connection, new or resumed, with the will of this connection."""
+        if not self.keeps or (session.expiry_s == 0 and session.record_id == 0):
             return
         offset = self.log.order(1)
         if session.record_id == 0:

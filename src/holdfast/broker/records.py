@@ -1,7 +1,7 @@
 """What happened, as bytes: the records that the core asks the log to keep and that every fold reads back.
 
 A record starts with its own format version, its kind and its offset; the rest depends on the kind. It carries no length
-and no checksum: those belong to whoever stores it. All integers are little-endian, texts are UTF-8.
+and no checksum: those belong to the storage. All integers are little-endian, texts are UTF-8.
 
 Fields may be added at the end of a fixed part together with a new version number; they never move. The records about
 sessions and their snapshots stand in `session_records.py`.
@@ -35,27 +35,6 @@ COPY: Final = 31
 COPIED: Final = 32
 MISSED: Final = 33
 
-KINDS: Final = {
-    PUBLISH: "publish",
-    SESSION: "session",
-    SESSION_ENDED: "session_ended",
-    SUBSCRIBED: "subscribed",
-    UNSUBSCRIBED: "unsubscribed",
-    QUEUED: "queued",
-    SENT: "sent",
-    DONE: "done",
-    RECEIVED: "received",
-    RELEASED: "released",
-    WILL: "will",
-    WILL_CLEARED: "will_cleared",
-    MESSAGE: "message",
-    SNAPSHOT: "snapshot",
-    SNAPSHOT_ENDED: "snapshot_ended",
-    COPY: "copy",
-    COPIED: "copied",
-    MISSED: "missed",
-}
-
 # Flags of a publish, above the two bits of its QoS.
 RETAIN: Final = 0x04
 INTERVAL_GIVEN: Final = 0x08  # the publisher named the expiry itself
@@ -83,7 +62,7 @@ def record_offset(record: bytes) -> int:
 
 
 def origin_of(publisher: Publisher) -> bytes:
-    """The publisher as bytes. MQTT texts never contain U+0000, so it can stand between them."""
+    """Return the publisher as bytes. MQTT texts never contain U+0000, so it can stand between them."""
     return f"{publisher.protocol}\0{publisher.client_id}\0{publisher.username}".encode()
 
 
@@ -98,7 +77,7 @@ def publisher_of(origin: bytes) -> Publisher:
 
 
 def encode_publish(message: Message, outcome: int, history: bool, kept: bool, told: bool = False) -> bytes:
-    """The record of an accepted publish; its offset is the message's."""
+    """Return the record of an accepted publish, which has the offset of the message."""
     flags = message.qos
     if told:
         flags |= TOLD
@@ -151,7 +130,7 @@ def decode_publish(record: bytes, publishers: Publishers) -> Message:
 
 
 def decode_parts(record: bytes, position: int, topic: bytes, publishers: Publishers) -> Message:
-    """A message from a record whose variable part starts at `position`; `topic` when it is not part of it."""
+    """Return the message in a record whose variable part starts at `position`; `topic` is given if it is not in it."""
     if len(record) < PUBLISH_SIZE:
         raise StoreError(f"message record has {len(record)} bytes, expected at least {PUBLISH_SIZE}")
     fields = PUBLISH_HEAD.unpack_from(record)
@@ -204,13 +183,9 @@ def publish_expires_at_ms(record: bytes) -> int:
 
 
 def without_topic(record: bytes) -> bytes:
-    """A publish record with its topic cut out, for a store whose key is the topic; `with_topic` puts it back."""
+    """Return a publish record with its topic cut out, for a store whose key is the topic."""
     size = record[28] | record[29] << 8
     return record[:PUBLISH_SIZE] + record[PUBLISH_SIZE + size :]
-
-
-def with_topic(record: bytes, topic: bytes) -> bytes:
-    return record[:PUBLISH_SIZE] + topic + record[PUBLISH_SIZE:]
 
 
 def decode_without_topic(record: bytes, topic: bytes, publishers: Publishers) -> Message:
@@ -218,21 +193,21 @@ def decode_without_topic(record: bytes, topic: bytes, publishers: Publishers) ->
 
 
 def encode_stored_message(offset: int, message: Message) -> bytes:
-    """A message that sessions will wait for although its publish was not marked `kept`: one that a group had
-    given to somebody else. The message keeps its own offset, which QUEUED then names.
+    """Return the record of a message that sessions will wait for although its publish was not marked `kept`: one that
+    was given to another member of a group. The message keeps its own offset, which QUEUED then names.
     """
     number: bytes = HEAD.pack(VERSION, MESSAGE, offset)
     return number + encode_publish(message, 0, False, True)
 
 
 def stored_message(record: bytes) -> bytes:
-    """The publish record inside a MESSAGE."""
+    """Return the publish record inside a MESSAGE."""
     return record[HEAD_SIZE:]
 
 
 @final
 class Changes:
-    """A batch of records taken apart: what publishes do to the retained set, and the rest.
+    """A batch of records in two parts: what publishes do to the retained set, and the rest.
 
     `retained` holds the last publish of each topic that set it, or None where the last one cleared it. `others` are the
     records that something else has to be done about, in order, publishes that some session waits for among them.
@@ -244,7 +219,7 @@ class Changes:
         self.version = 0  # the offset of the last change of the retained set
 
     def add_all(self, records: list[bytes], after: int) -> int:
-        """Take in the records behind offset `after`; returns the offset that they reach."""
+        """Add the records after offset `after`; returns the offset of the last one, or `after` if there are none."""
         for record in records:
             offset: int = NUMBER.unpack_from(record, 2)[0]
             if offset <= after:
@@ -267,7 +242,7 @@ class Changes:
 
 @final
 class Columns:
-    """Publishes as columns, for whoever stores them by column: one list each, filled straight from the records."""
+    """Publishes as columns, for storage by column: one list each, filled straight from the records."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
@@ -286,7 +261,7 @@ class Columns:
         return len(self.offsets)
 
     def add_all(self, records: list[bytes], after: int) -> None:
-        """Take the publishes marked for the history and behind offset `after` out of `records`, in order."""
+        """Add the publishes in `records` that are marked for the history and come after offset `after`, in order."""
         for record in records:
             if record[1] == PUBLISH and record[26] & HISTORY != 0 and record_offset(record) > after:
                 self.add(record)

@@ -1,6 +1,6 @@
 """The other half of the log: a broker that applies what another has ordered, and comes to the same state.
 
-An entry is a fact that somebody admitted. Applying it asks no clock, no socket and no chance, so every broker with the
+An entry is a fact that some node admitted. Applying it asks no clock, no socket and no chance, so every broker with the
 same settings that applies the same entries holds the same retained set, the same sessions and the same queues. A
 publish is applied by the very function that its own node applies it with: verdict, queues and deliveries to clients of
 this broker follow from the state. What only the node with the connection can know comes as entries of its own: what it
@@ -164,8 +164,8 @@ class Replica:
             self.last = message.without_retain()  # as those were given it who were given it
 
     def on_queued(self, record: bytes) -> None:
-        """Who a publish waits for. This broker has found out most of it by itself and learns the numbers; what it could
-        not know are the choices of shared groups.
+        """Learn which sessions a publish waits for. This broker has found out most of that by itself and learns the
+        numbers; what it could not know are the choices of shared groups.
         """
         message = self.last
         for entry in decode_queued(record):
@@ -223,7 +223,7 @@ class Replica:
     # Sessions.
 
     def on_session(self, record: bytes) -> None:
-        """A session was made, resumed or left."""
+        """Apply that a session was made, resumed or left."""
         broker = self.broker
         stored = decode_session(record)
         session = self.sessions.get(stored.session_id)
@@ -310,14 +310,14 @@ class Replica:
 
 
 def as_published(message: Message) -> Message:
-    """A publish as it came in, from the record of how it was stored: a lifetime that the broker chose is left out."""
+    """Return a publish as it came in, from the record of how it was stored. A lifetime from the broker is left out."""
     if message.expires_at_ms != NEVER and not message.interval_given:
         return message.expiring(NEVER)
     return message
 
 
 def without_groups(route: Route) -> Route:
-    """The same route as far as it follows from the state: who of a group gets a message is for its node to choose."""
+    """Return the route without its groups: which member of a group gets a message is for its own node to choose."""
     plain = Route(route.topic_field, route.levels, route.generation, route.policies)
     plain.receivers = route.receivers
     plain.recorded = route.recorded
@@ -325,7 +325,7 @@ def without_groups(route: Route) -> Route:
 
 
 def unnumbered(session: Session, message: Message) -> Delivery | None:
-    """The first of the copies of this message at the end of the queue whose number is not known yet."""
+    """Return the first copy of this message at the end of the queue whose number is not known yet, if there is one."""
     found: Delivery | None = None
     for delivery in reversed(session.queue):
         if delivery.sequence != 0 or delivery.message.offset != message.offset:
@@ -351,7 +351,7 @@ def insert(session: Session, sequence: int, delivery: Delivery) -> None:
 
 
 def remove_queued(session: Session, sequence: int) -> Delivery | None:
-    """Take the message of that number out of the queue; returns it, or None when it is not there."""
+    """Remove the message of that number from the queue; returns it, or None when it is not there."""
     if session.queue and session.queue[0].sequence == sequence:
         return session.pull()
     found: Delivery | None = None
@@ -365,7 +365,7 @@ def remove_queued(session: Session, sequence: int) -> Delivery | None:
 
 
 def will_of(record: WillRecord) -> Will:
-    """The will that a record keeps."""
+    """Return the will that a record keeps."""
     properties = Properties()
     properties.forward = record.properties
     properties.will_delay = record.delay_interval_s

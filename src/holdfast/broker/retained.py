@@ -21,15 +21,14 @@ from holdfast.broker.message import (
     Message,
     Publisher,
 )
-from holdfast.broker.policy import STORE, Policy
 from holdfast.broker.ports import TopicIndex
-from holdfast.broker.settings import Settings
+from holdfast.broker.settings import STORE, Policy, Settings
 from holdfast.broker.topics import matches
 
 SYSTEM: Final = b"$SYS/"
 DOLLAR: Final = 0x24
 SWEEP_MOST: Final = 10_000
-EFFORT_MOST: Final = 20_000  # places that the index may move in one portion of expiry
+MAX_COMPACTION_COST: Final = 20_000  # of the index, in one portion of expiry
 BUCKET_MS: Final = 100  # of expiry
 BLOCK: Final = 512  # deletions that are sealed together
 OFFSET_SIZE: Final = 8
@@ -70,11 +69,11 @@ class RetainedStore:
         return message
 
     def live_count(self, now_ms: int) -> int:
-        """Messages that a subscriber could still be sent: expired ones do not count, purged yet or not."""
+        """Return the number of messages that a subscriber could still be sent, without those that have expired."""
         return self.count - self.expiry.overdue(now_ms)
 
     def policies_for(self, topic_levels: list[bytes]) -> list[Policy] | None:
-        """The policies whose filter matches, in order; None when there are none (the common case)."""
+        """Return the policies whose filter matches, in order, or None when there are none (the common case)."""
         found: list[Policy] | None = None
         for policy in self.settings.policies:
             if policy.covers(topic_levels):
@@ -84,8 +83,8 @@ class RetainedStore:
         return found
 
     def decide(self, message: Message, policy: Policy | None, now_ms: int) -> int:
-        """The outcome of a publish with RETAIN 1. What has expired is removed where it stands in the way, and refusals
-        are counted.
+        """Return the outcome of a publish with RETAIN 1. What has expired is removed where it stands in the way, and
+        refusals are counted.
         """
         outcome = self.judge(message, policy, now_ms)
         if outcome == REFUSED_BUDGET and self.sweep(now_ms, message.offset) > 0:
@@ -93,13 +92,14 @@ class RetainedStore:
         return self.refuse(outcome) if outcome >= REFUSED_SIZE else outcome
 
     def refuse(self, outcome: int) -> int:
-        """Count a refusal; returns the same outcome."""
+        """Count a refusal; returns the outcome that it was given."""
         self.refused[outcome] += 1
         return outcome
 
     def judge(self, message: Message, policy: Policy | None, now_ms: int) -> int:
-        """The outcome that a publish with RETAIN 1 would have, expired messages counting for their bytes until they are
-        swept. Nothing changes.
+        """Return the outcome that a publish with RETAIN 1 would have, and change nothing.
+
+        The bytes of expired messages count until these are swept.
         """
         if len(message.payload) == 0:
             return CLEARED
@@ -128,7 +128,7 @@ class RetainedStore:
         )
 
     def fits(self, message: Message, old: Message | None, policy: Policy | None) -> bool:
-        """Whether the byte and message budgets have room. Replacing by something no larger always fits."""
+        """Return whether the byte and message budgets have room. Replacing by something no larger always fits."""
         settings = self.settings
         more = message.size() - (old.size() if old is not None else 0)
         one = 1 if old is None else 0
@@ -154,7 +154,7 @@ class RetainedStore:
         return True
 
     def recount(self) -> None:
-        """The settings have changed: count again who uses what. Nothing is deleted, only new topics are refused."""
+        """Count again who uses what, after a change of settings. Nothing is deleted, only new topics are refused."""
         self.users.clear()
         for policy in self.settings.policies:
             policy.usage_messages = 0
@@ -171,7 +171,7 @@ class RetainedStore:
         self.index.release(cursor)
 
     def lifetime(self, message: Message, policy: Policy | None, now_ms: int) -> Message:
-        """The message as it is stored: the publisher's interval wins, else the policy's, else the default."""
+        """Return the message as it is stored: with the publisher's interval, else the policy's, else the default."""
         if message.interval_given:
             return message
         ttl_ms = self.settings.retained_expiry_ms
@@ -201,13 +201,13 @@ class RetainedStore:
             self.sets += 1
 
     def put_all(self, messages: list[Message], now_ms: int) -> None:
-        """Messages as they were stored before; what has expired meanwhile is left out."""
+        """Add messages that were stored before, without those that have expired meanwhile."""
         for message in messages:
             if not message.expired(now_ms):
                 self.put(message, message.topic.split(b"/"))
 
     def charge_all(self, messages: list[Message], now_ms: int) -> None:
-        """As `put_all`, for messages that stay where they are."""
+        """Count messages as `put_all` does, which stay where they are."""
         for message in messages:
             if not message.expired(now_ms):
                 self.charge(message, 1)
@@ -226,7 +226,7 @@ class RetainedStore:
         self.tombstones.add(old.topic_field, offset, self.settings.max_tombstones)
 
     def charge(self, message: Message, sign: int) -> bool:
-        """Count a message in (1) or out (-1) of every sum it is part of; False for `$SYS`, which is part of none."""
+        """Count a message in (1) or out (-1) of all sums it is part of; returns False for `$SYS`, which is in none."""
         field = message.topic_field
         if field[2] == DOLLAR and field.startswith(SYSTEM, 2):
             return False
@@ -255,12 +255,12 @@ class RetainedStore:
             del self.users[publisher.username]
 
     def expire(self, now_ms: int, offset: int, most: int) -> int:
-        """Remove up to `most` expired messages, as of version `offset`, fewer where the index has much to tidy up after
-        them; returns how many were removed.
+        """Remove up to `most` expired messages, as of version `offset`, fewer where that makes the index compact a
+        lot; returns the number of messages removed.
         """
         count = 0
-        enough = self.index.effort + EFFORT_MOST
-        while count < most and self.index.effort < enough:
+        enough = self.index.compaction_cost + MAX_COMPACTION_COST
+        while count < most and self.index.compaction_cost < enough:
             message = self.expiry.pop(now_ms)
             if message is None:
                 break
@@ -269,7 +269,7 @@ class RetainedStore:
         return count
 
     def sweep(self, now_ms: int, offset: int) -> int:
-        """Remove what has expired to the millisecond, where a verdict depends on it; returns how many were removed."""
+        """Remove what has expired to the millisecond, where a verdict depends on it; returns the number removed."""
         count = self.expire(now_ms, offset, SWEEP_MOST)
         for message in self.expiry.due(now_ms):
             self.expiry.discard(message)
@@ -309,14 +309,14 @@ class Expiry:
         bucket[message.topic_field] = message
 
     def discard(self, message: Message) -> bool:
-        """False when it has been taken out already: it expired, and is only still to be seen on a disk."""
+        """Remove a message; returns False when it has expired and been removed before, though a disk still shows it."""
         if message.expires_at_ms == NEVER:
             return True
         bucket = self.buckets.get(message.expires_at_ms // BUCKET_MS)
         return bucket is not None and bucket.pop(message.topic_field, None) is not None
 
     def overdue(self, now_ms: int) -> int:
-        """How many messages have expired and are still here."""
+        """Return the number of messages that have expired and are still here."""
         count = 0
         last = now_ms // BUCKET_MS
         open_slots = [0]  # walk only the part of the heap that is due
@@ -336,7 +336,7 @@ class Expiry:
         return count
 
     def pop(self, now_ms: int) -> Message | None:
-        """One expired message, no longer kept here; None when no bucket is wholly in the past."""
+        """Remove one expired message and return it, or None when no bucket is wholly in the past."""
         while self.keys:
             key = self.keys[0]
             if (key + 1) * BUCKET_MS > now_ms:
@@ -349,15 +349,11 @@ class Expiry:
         return None
 
     def due(self, now_ms: int) -> list[Message]:
-        """What has expired in the bucket of this moment; the ones before it are popped."""
+        """Return what has expired in the bucket of this moment; earlier buckets are emptied with `pop`."""
         bucket = self.buckets.get(now_ms // BUCKET_MS)
         if bucket is None:
             return []
         return [message for message in bucket.values() if message.expires_at_ms <= now_ms]
-
-    def next_due_ms(self) -> int:
-        """When to look again; 0 when nothing expires."""
-        return (self.keys[0] + 1) * BUCKET_MS if self.keys else NEVER
 
 
 @final
@@ -404,7 +400,7 @@ class Tombstones:
             self.forget()
 
     def forget(self) -> None:
-        """Let go of the oldest: a whole block, if there is one."""
+        """Forget the oldest deletions: a whole block of them, if there is one."""
         if self.blocks:
             block = self.blocks.popleft()
             self.count -= block.count
@@ -421,7 +417,7 @@ class Tombstones:
         self.offsets = []
 
     def since(self, offset: int, filter_levels: list[bytes]) -> dict[bytes, int]:
-        """Topic field to offset of the last deletion of each matching topic after `offset`."""
+        """Return the offset of the last deletion after `offset` of each matching topic, by topic field."""
         found: dict[bytes, int] = {}
         for block in self.blocks:
             if block.last > offset:

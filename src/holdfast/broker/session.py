@@ -9,8 +9,8 @@ from collections import deque
 from typing import Final, final
 
 from holdfast.broker.message import Message, Publisher
-from holdfast.broker.policy import Policy
 from holdfast.broker.ports import OutboundAdapter, Peer, TopicCursor
+from holdfast.broker.settings import Policy
 from holdfast.broker.sn.ids import SensorState
 from holdfast.broker.topics import matches
 from holdfast.protocol.mqtt.connection import WAITING
@@ -52,7 +52,7 @@ class Inbound:
         self.size += len(data)
 
     def drain(self) -> bytes:
-        """Everything gathered, which is no longer here afterwards."""
+        """Remove everything that was gathered, and return it."""
         data = b"".join(self.partial)
         self.partial.clear()
         self.size = 0
@@ -79,7 +79,7 @@ class Outbox:
         self.aliases: dict[bytes, int] = {}
 
     def drain(self) -> bytes:
-        """Everything gathered, as one write; it is no longer here afterwards."""
+        """Remove everything that was gathered, and return it as one write."""
         pieces = self.pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
@@ -87,7 +87,7 @@ class Outbox:
         return data
 
     def block(self, now_ms: int) -> None:
-        """The transport is full. It says so while it is being written to, so nothing else may follow from this."""
+        """Note that the transport is full. It says so while it is written to, so nothing else may follow from this."""
         self.blocked = True
         self.blocked_since_ms = now_ms
 
@@ -235,7 +235,7 @@ class Session:
         self.certified = False  # its connection showed a certificate
 
     def has_room(self) -> bool:
-        """Whether one more QoS 1 or 2 message could leave at once."""
+        """Return whether one more QoS 1 or 2 message could leave at once."""
         connection = self.connection
         return (
             connection is not None
@@ -245,9 +245,9 @@ class Session:
         )
 
     def is_over_high_water(self, now_ms: int) -> bool:
-        """Whether a publisher that has only this receiver had better wait a moment.
+        """Return whether a publisher that has only this receiver had better wait a moment.
 
-        Only for clients that make progress: one that has stopped reading or acknowledging holds nobody up.
+        Only for clients that make progress: one that has stopped reading or acknowledging holds no publisher up.
         """
         connection = self.connection
         if connection is None:
@@ -281,7 +281,7 @@ class Session:
         return delivery
 
     def has_yet_to_resend(self, topic_field: bytes) -> bool:
-        """Whether a message of this topic was under way before the client came back and is not under way again."""
+        """Return whether a message of this topic was under way before the client came back and is not yet again."""
         for packet_id in self.resending:
             delivery = self.inflight.get(packet_id)
             if delivery is not None and delivery.message.topic_field == topic_field:
@@ -294,7 +294,7 @@ class Session:
         return sequence
 
     def new_packet_id(self) -> int:
-        """An unused, non-zero packet id [3.1.1: MQTT-2.3.1-4] [5: MQTT-2.2.1-4]. The window leaves one free."""
+        """Return an unused, non-zero packet id [3.1.1: MQTT-2.3.1-4] [5: MQTT-2.2.1-4]. The window leaves one free."""
         packet_id = self.next_packet_id
         while packet_id in self.inflight:
             packet_id = packet_id + 1 if packet_id < LAST_PACKET_ID else 1
@@ -354,7 +354,7 @@ class SharedGroup:
                 return
 
     def choose(self, qos: int) -> Subscription | None:
-        """Whose turn it is: the next connected member with room, else any connected, else one that can queue."""
+        """Return whose turn it is: the next connected member with room, else any connected, else one that can queue."""
         count = len(self.members)
         fallback: Subscription | None = None
         fallback_turn = 0
@@ -422,7 +422,7 @@ class Route:
         self.plain = not self.reserved
 
     def policy_for(self, username: str) -> Policy | None:
-        """The first policy that matches topic and user."""
+        """Return the first policy that matches topic and user, or None."""
         if self.policies is not None:
             for policy in self.policies:
                 if policy.applies_to(username):
@@ -481,7 +481,7 @@ class Snapshot:
         return not message.expired(now_ms)
 
     def awaits(self, message: Message) -> bool:
-        """Whether this stored message still has its turn to come."""
+        """Return whether this stored message still has its turn to come."""
         if self.held is not None and self.held.offset == message.offset:
             return True
         if message.topic_field in self.done or message.offset in self.copied:

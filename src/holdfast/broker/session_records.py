@@ -43,7 +43,6 @@ WAITING: Final = 0  # to be sent
 UNACKNOWLEDGED: Final = 1  # PUBACK or PUBREC
 RELEASING: Final = 2  # PUBCOMP
 
-NEVER_EXPIRES: Final = 0xFFFFFFFF  # session expiry interval
 SESSION_HEAD: Final = struct.Struct("<BBQQBIQQHH")
 SESSION_SIZE: Final = 43
 SUBSCRIBED_HEAD: Final = struct.Struct("<BBQQBI")
@@ -86,7 +85,7 @@ class SessionRecord:
         self.client_id: Final = client_id
         self.owner: Final = owner  # the user name it was created with
         self.version: Final = version
-        self.expiry_interval_s: Final = expiry_interval_s  # NEVER_EXPIRES = no end
+        self.expiry_interval_s: Final = expiry_interval_s  # 0xFFFFFFFF: no end
         self.connected_at_ms: Final = connected_at_ms
         self.disconnected_at_ms: Final = disconnected_at_ms  # 0 while connected
 
@@ -125,7 +124,7 @@ def encode_session_ended(offset: int, session_id: int) -> bytes:
 
 
 def record_session(record: bytes) -> int:
-    """The session a record is about; every kind but publish, message and queued has it in the same place."""
+    """Return the session that a record is about; all kinds but publish, message and queued have it in one position."""
     session_id: int = NUMBER.unpack_from(record, HEAD_SIZE)[0]
     return session_id
 
@@ -178,7 +177,7 @@ class QueuedRecord:
 
 
 def encode_queued(offset: int, message_offset: int, entries: list[QueuedRecord]) -> bytes:
-    """All sessions that one message waits for. The message was a publish with `kept`, or a MESSAGE before this."""
+    """Return the record of all sessions that one message waits for, which was a publish with `kept`, or a MESSAGE."""
     head: bytes = QUEUED_HEAD.pack(VERSION, QUEUED, offset, message_offset, len(entries))
     parts = [head]
     for entry in entries:
@@ -213,19 +212,19 @@ def decode_queued(record: bytes) -> list[QueuedRecord]:
 
 
 def encode_sent(offset: int, session_id: int, seq: int, packet_id: int, stage: int) -> bytes:
-    """A queued message got a packet id (UNACKNOWLEDGED), or its PUBREC came (RELEASING)."""
+    """Return the record that a queued message got a packet id (UNACKNOWLEDGED), or its PUBREC came (RELEASING)."""
     record: bytes = SENT_HEAD.pack(VERSION, SENT, offset, session_id, seq, packet_id, stage)
     return record
 
 
 def decode_sent(record: bytes) -> tuple[int, int, int, int]:
-    """(session_id, seq, packet_id, stage)"""
+    """Return (session_id, seq, packet_id, stage)."""
     fields = SENT_HEAD.unpack_from(record)
     return fields[3], fields[4], fields[5], fields[6]
 
 
 def encode_done(offset: int, session_id: int, seqs: list[int]) -> bytes:
-    """Queued messages that need nothing more: acknowledged, expired or dropped."""
+    """Return the record of queued messages that need nothing more: acknowledged, expired or dropped."""
     head: bytes = ONE_SESSION.pack(VERSION, DONE, offset, session_id)
     parts = [head]
     for seq in seqs:
@@ -243,7 +242,7 @@ def decode_done(record: bytes) -> tuple[int, list[int]]:
 
 
 def encode_received(offset: int, session_id: int, packet_id: int) -> bytes:
-    """A QoS 2 publish with this packet id was accepted: another one is a repetition until PUBREL."""
+    """Return the record that a QoS 2 publish with this packet id was accepted: until PUBREL, another is a duplicate."""
     record: bytes = PACKET_ID_HEAD.pack(VERSION, RECEIVED, offset, session_id, packet_id)
     return record
 
@@ -254,7 +253,7 @@ def encode_released(offset: int, session_id: int, packet_id: int) -> bytes:
 
 
 def decode_packet_id(record: bytes) -> tuple[int, int]:
-    """(session_id, packet_id) of RECEIVED or RELEASED."""
+    """Return (session_id, packet_id) of RECEIVED or RELEASED."""
     fields = PACKET_ID_HEAD.unpack_from(record)
     return fields[3], fields[4]
 
@@ -281,7 +280,7 @@ class WillRecord:
         self.delay_interval_s: Final = delay_interval_s
         self.message_expiry_s: Final = message_expiry_s  # -1 = none given
         self.properties: Final = properties
-        self.certified: Final = certified  # whoever set it had shown a certificate
+        self.certified: Final = certified  # the client that set it had shown a certificate
 
 
 def encode_will(offset: int, will: WillRecord) -> bytes:
@@ -329,13 +328,13 @@ def encode_will_cleared(offset: int, session_id: int) -> bytes:
 
 
 def encode_snapshot(offset: int, session_id: int, version: int, topic_filter: bytes) -> bytes:
-    """A snapshot has begun. It is named by the offset of this record."""
+    """Return the record that a snapshot has begun. It is named by the offset of this record."""
     head: bytes = ONE_SNAPSHOT.pack(VERSION, SNAPSHOT, offset, session_id, version)
     return head + topic_filter
 
 
 def decode_snapshot(record: bytes) -> tuple[int, int, int, bytes]:
-    """(session_id, snapshot_id, version, topic_filter)"""
+    """Return (session_id, snapshot_id, version, topic_filter)."""
     fields = ONE_SNAPSHOT.unpack_from(record)
     return fields[3], fields[2], fields[4], record[ONE_SNAPSHOT_SIZE:]
 
@@ -346,7 +345,7 @@ def encode_snapshot_ended(offset: int, session_id: int, snapshot_id: int) -> byt
 
 
 def record_snapshot(record: bytes) -> tuple[int, int]:
-    """(session_id, snapshot_id) of any of these records but the one that begins a snapshot."""
+    """Return (session_id, snapshot_id) of any of these records but the one that begins a snapshot."""
     fields = ONE_SNAPSHOT.unpack_from(record)
     return fields[3], fields[4]
 
@@ -427,7 +426,7 @@ def decode_copied(record: bytes) -> CopiedRecord:
 
 
 def encode_missed(offset: int, session_id: int, snapshot_id: int, topic: bytes) -> bytes:
-    """A topic was set anew and its live message could not be given to the session: the snapshot makes up for it."""
+    """Return the record that a topic changed and the session missed the live message: the snapshot makes up for it."""
     head: bytes = ONE_SNAPSHOT.pack(VERSION, MISSED, offset, session_id, snapshot_id)
     return head + topic
 
@@ -437,6 +436,6 @@ def missed_topic(record: bytes) -> bytes:
 
 
 def renumbered(record: bytes, offset: int) -> bytes:
-    """The same record at another offset."""
+    """Return the same record at another offset."""
     head: bytes = HEAD.pack(VERSION, record[1], offset)
     return head + record[HEAD_SIZE:]

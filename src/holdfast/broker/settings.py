@@ -1,8 +1,61 @@
-"""What the core must be told: plain values, filled in by the composition root from the configuration."""
+"""What the core must be told: plain values, filled in by the composition root from the configuration, and the rules
+about which topics may be retained, by whom, for how long and how much of it.
+"""
 
-from typing import final
+from typing import Final, final
 
-from holdfast.broker.policy import Policy
+from holdfast.broker.topics import matches
+from holdfast.rules.hygiene import is_command
+
+STORE: Final = 0
+DROP_FLAG: Final = 1
+REFUSE: Final = 2
+
+
+@final
+class Policy:
+    """`commands_only` leaves out all but the command topics under the filter. `usage_messages` and `usage_bytes` count
+    what is stored under it now.
+    """
+
+    def __init__(
+        self,
+        topic_filter: bytes,
+        action: int = STORE,
+        ttl_ms: int = 0,
+        max_messages: int = 0,
+        max_bytes: int = 0,
+        users: list[str] | None = None,
+        commands_only: bool = False,
+    ) -> None:
+        self.topic_filter = topic_filter
+        self.levels = topic_filter.split(b"/")
+        self.action = action
+        self.ttl_ms = ttl_ms
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        self.users = users
+        self.commands_only = commands_only
+        self.usage_messages = 0
+        self.usage_bytes = 0
+
+    @property
+    def has_budget(self) -> bool:
+        return self.max_messages > 0 or self.max_bytes > 0
+
+    def covers(self, topic_levels: list[bytes]) -> bool:
+        return matches(self.levels, topic_levels) and (not self.commands_only or is_command(b"/".join(topic_levels)))
+
+    def applies_to(self, username: str) -> bool:
+        users = self.users
+        return users is None or username in users
+
+
+def preset(name: str) -> list[Policy]:
+    """The ready-made policies of that name; an unknown name gives none."""
+    if name == "commands":
+        return [Policy(b"#", DROP_FLAG, commands_only=True)]
+    return []
 
 
 @final

@@ -28,7 +28,7 @@ NOT_SINCE: Final = -1
 
 
 def begin(broker: "Broker", session: Session, subscription: Subscription, since: int) -> Snapshot:
-    """Start the snapshot of a subscription just made; the caller advances it once SUBACK is written."""
+    """Start the snapshot of a new subscription and return it; the caller advances it once SUBACK is written."""
     store = broker.retained
     version = broker.log.position
     known = since != NOT_SINCE and store.tombstones.known_since <= since <= version
@@ -50,7 +50,7 @@ def begin(broker: "Broker", session: Session, subscription: Subscription, since:
 
 
 def carry_over(session: Session, old: Subscription, new: Subscription) -> None:
-    """A subscription was replaced by one that asks for no snapshot: what the old one is still owed goes to the new."""
+    """Give what a replaced subscription is still owed to the new one, which asks for no snapshot itself."""
     for snapshot in session.snapshots:
         if snapshot.subscription is old:
             snapshot.subscription = new
@@ -65,7 +65,7 @@ def step(broker: "Broker", snapshot: Snapshot, quantum: int) -> None:
 
 
 def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
-    """Send up to `quantum` messages; True when there is more to do and nothing to wait for."""
+    """Send up to `quantum` messages; returns True when there is more to do and nothing to wait for."""
     session = snapshot.session
     connection = session.connection
     if connection is None:
@@ -104,11 +104,11 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
 
 
 def send_copy(broker: "Broker", snapshot: Snapshot, connection: Connection, message: Message) -> bool:
-    """One retained copy, RETAIN 1 [3.1.1: MQTT-3.3.1-8]; False when it has to wait for the window."""
+    """Send one retained copy, with RETAIN 1; returns False when it has to wait for the window [3.1.1: MQTT-3.3.1-8]."""
     session = snapshot.session
     qos = min(message.qos, snapshot.subscription.qos)
     if session.queue and message.topic_field in session.waiting:
-        # Older live messages of this topic wait there: it goes behind them.
+        # Older live messages of this topic wait there: it goes after them.
         put_in_line(broker, snapshot, message, qos)
         return True
     if qos == 0:
@@ -130,14 +130,14 @@ def send_copy(broker: "Broker", snapshot: Snapshot, connection: Connection, mess
 
 
 def put_in_line(broker: "Broker", snapshot: Snapshot, message: Message, qos: int) -> None:
-    """A copy that cannot leave at once goes behind what waits already."""
+    """Queue a copy that cannot leave at once, after what waits already."""
     enqueue(broker, snapshot.session, copy_of(broker, snapshot, message, qos), True)
     snapshot.sent += 1
     snapshot.queued += 1
 
 
 def copy_of(broker: "Broker", snapshot: Snapshot, message: Message, qos: int) -> Delivery:
-    """The copy that goes to the client, known to the log from now on."""
+    """Return the copy that goes to the client, known to the log from now on."""
     delivery = Delivery(message, qos, True, snapshot.identifiers, None)
     if snapshot.record_id:
         broker.recorder.on_copy(snapshot.session, snapshot.record_id, delivery)
@@ -145,8 +145,8 @@ def copy_of(broker: "Broker", snapshot: Snapshot, message: Message, qos: int) ->
 
 
 def finish(broker: "Broker", snapshot: Snapshot, connection: Connection, quantum: int) -> bool:
-    """The set is through; what remains are topics whose change was missed, deletions, for a client that asked what
-    changed, and the end marker.
+    """Send what follows the set: topics whose change was missed, deletions, for a client that asked what changed, and
+    the end marker. Returns True when there is more to do and nothing to wait for.
     """
     while snapshot.missed:
         if quantum == 0 or connection.outbox.size >= OUTBOX_WATER:
@@ -227,7 +227,7 @@ def end_all(broker: "Broker", session: Session, subscription: Subscription | Non
 
 
 def before_live(broker: "Broker", session: Session, message: Message) -> None:
-    """A live message is about to go to a client in the middle of a snapshot: let an older retained one go first."""
+    """Send an older retained message before a live one that is about to go to a client in the middle of a snapshot."""
     connection = session.connection
     field = message.topic_field
     stored = broker.retained.index.get(message.topic)
@@ -256,8 +256,8 @@ def before_live(broker: "Broker", session: Session, message: Message) -> None:
 
 
 def missed_live(broker: "Broker", session: Session, message: Message) -> None:
-    """A live message was dropped, for the client reads too slowly or is not there: if it changed the set, the snapshot
-    sends it in the end.
+    """Let the snapshots send the change later that a dropped live message made, since the client reads too slowly or is
+    not there.
     """
     if message.retain:
         stored = broker.retained.index.get(message.topic)

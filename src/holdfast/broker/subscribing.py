@@ -29,7 +29,7 @@ FIRST_QUANTUM = 256
 
 
 def on_subscribe(broker: "Broker", connection: Connection, packet: Subscribe) -> None:
-    """Several filters are several subscriptions in order, answered by one SUBACK that goes before their snapshots."""
+    """Make a subscription of each filter in order, and answer one SUBACK, which goes before their snapshots."""
     session = connection.session
     assert session is not None
     identifier = 0
@@ -54,7 +54,7 @@ def on_subscribe(broker: "Broker", connection: Connection, packet: Subscribe) ->
 
 
 def suback(connection: Connection, kind: int, packet_id: int, reasons: list[int]) -> bytes:
-    """SUBACK or UNSUBACK, with the first failure in words where it fits [5: MQTT-3.9.2-1, 3.11.2-1]."""
+    """Return SUBACK or UNSUBACK, with the first failure in words where it fits [5: MQTT-3.9.2-1, 3.11.2-1]."""
     if connection.agreed.is_v5 and connection.agreed.reports_problems:
         for reason in reasons:
             if reason >= 0x80:
@@ -83,7 +83,7 @@ def subscribe(
     since: int,
     begun: list[Snapshot],
 ) -> int:
-    """Make one subscription; the reason to answer with: the granted QoS, or why not."""
+    """Make one subscription; returns the granted QoS, or the reason code that says why not."""
     settings = broker.settings
     share_name = b""
     topic_filter = request.topic_filter

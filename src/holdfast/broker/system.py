@@ -91,7 +91,7 @@ class SystemTopics:
         return values
 
     def loads(self, broker: "Broker") -> dict[str, str]:
-        """Rates a minute, averaged over 1, 5 and 15 minutes."""
+        """Return rates a minute, averaged over 1, 5 and 15 minutes, by topic."""
         elapsed_s = (broker.now_ms - self.published_at_ms) / 1000
         if elapsed_s <= 0:
             return {}

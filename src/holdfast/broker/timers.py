@@ -29,7 +29,7 @@ class Timer:
         self.session: Final = session
 
     def is_dead(self, due_ms: int) -> bool:
-        """Whether nothing will happen when this comes up."""
+        """Return whether nothing will happen when this comes up."""
         connection = self.connection
         if connection is not None:
             if self.kind == CONNECT_TIMEOUT:
@@ -46,7 +46,7 @@ class Timer:
 
 @final
 class Timers:
-    """`dead` is about how many of the heap have lost their reason; what takes a reason away adds to it."""
+    """`dead` estimates how many timers in the heap have lost their reason; what takes a reason away adds to it."""
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, int, Timer]] = []
@@ -65,11 +65,7 @@ class Timers:
         heappush(self.heap, (due_ms, self.sequence, timer))
 
     def pop(self, now_ms: int) -> Timer | None:
-        """The first timer that is due, which is no longer here afterwards; None when none is."""
+        """Remove the first timer that is due and return it, or None when none is."""
         if self.heap and self.heap[0][0] <= now_ms:
             return heappop(self.heap)[2]
         return None
-
-    def next_due_ms(self) -> int:
-        """0 when nothing waits."""
-        return self.heap[0][0] if self.heap else 0

@@ -29,7 +29,7 @@ def check_topic(topic: bytes, max_levels: int) -> None:
 
 
 def is_valid_filter(topic_filter: bytes, max_levels: int) -> bool:
-    """Whether a (non-shared) topic filter is well formed: `#` last and alone, `+` alone in its level."""
+    """Return whether a (non-shared) topic filter is well formed: `#` last and alone, `+` alone in its level."""
     if len(topic_filter) == 0 or len(topic_filter) > 65535:
         return False
     levels = topic_filter.split(b"/")
@@ -48,7 +48,7 @@ def is_valid_filter(topic_filter: bytes, max_levels: int) -> bool:
 
 
 def split_share(topic_filter: bytes) -> tuple[bytes, bytes]:
-    """`$share/NAME/FILTER` as (NAME, FILTER); raises when the name is malformed [5: MQTT-4.8.2-1, MQTT-4.8.2-2]."""
+    """Return (NAME, FILTER) of `$share/NAME/FILTER`; raises if the name is malformed [5: MQTT-4.8.2-1, 4.8.2-2]."""
     rest = topic_filter[len(SHARE) :]
     cut = rest.find(b"/")
     if cut <= 0 or cut == len(rest) - 1:
@@ -60,7 +60,7 @@ def split_share(topic_filter: bytes) -> tuple[bytes, bytes]:
 
 
 def matches(filter_levels: list[bytes], topic_levels: list[bytes], start: int = 0) -> bool:
-    """Whether the filter matches the topic from level `start` on; levels before it are known to match.
+    """Return whether the filter matches the topic from level `start` on; levels before it are known to match.
 
     Wildcards in the first level do not match topics that start with `$` [MQTT-4.7.2-1].
     """
@@ -83,7 +83,7 @@ def matches(filter_levels: list[bytes], topic_levels: list[bytes], start: int = 
 
 
 def covers(outer: list[bytes], inner: list[bytes]) -> bool:
-    """Whether every topic that filter `inner` matches is also matched by filter `outer`."""
+    """Return whether every topic that filter `inner` matches is also matched by filter `outer`."""
     count = len(outer)
     inner_count = len(inner)
     for i in range(count):

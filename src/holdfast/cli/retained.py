@@ -72,7 +72,7 @@ def retained() -> None:
 def source_of(url: str, key: str, data: Path | None) -> Source:
     if data is None:
         return ApiSource(url, key)
-    from holdfast.cli.retained_data import DataSource  # a broker that runs is asked without loading one
+    from holdfast.cli.retained_source import DataSource  # a broker that runs is asked without loading one
 
     return DataSource(data)
 

@@ -1,10 +1,100 @@
-"""Where `holdfast retained` finds its messages: a running broker, or a data folder. Both answer in the API's JSON."""
+"""Where `holdfast retained` finds its messages: a running broker through its HTTP API, or a data folder in this
+process. Both answer in the API's JSON.
+"""
 
+import asyncio
+import base64
+import http.client
+import json
+import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlencode, urlsplit
 
-from holdfast.cli.api_client import ApiClient, ApiError
+from holdfast.errors import HoldfastError, NotFound, StoreError, UsageError
+from holdfast.service.caller import OPERATOR
+from holdfast.service.folder import FolderSource
+from holdfast.service.history import HistoryService
+from holdfast.service.hygiene import HygieneService
+from holdfast.service.messages import row_of, summary_of, whole_of
+from holdfast.service.requests import RestoreRequest, check_filter, conditions_from, publications_from
+from holdfast.service.retained import RetainedService
+from holdfast.service.source import BrokerHandle
+
+TIMEOUT_S = 120
+
+
+class ApiError(HoldfastError):
+    """The broker answered, and the answer is no. `status` is HTTP's."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ApiClient:
+    def __init__(self, url: str, key: str) -> None:
+        """`key` is `name:secret`, or empty."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f"expected a URL such as http://127.0.0.1:18083, got {url!r}")
+        self.url = url.rstrip("/")
+        self.headers = {"Accept": "application/json"}
+        if key:
+            self.headers["Authorization"] = "Basic " + base64.b64encode(key.encode()).decode()
+        self.connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            self.connection = http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=TIMEOUT_S, context=context
+            )
+        else:
+            self.connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
+
+    def call(self, method: str, path: str, body: object = None, **query: object) -> Any:
+        given = {name: text(value) for name, value in query.items() if value is not None}
+        target = f"/api/v1{path}" + (f"?{urlencode(given)}" if given else "")
+        data = None if body is None else json.dumps(body).encode()
+        headers = self.headers if data is None else {**self.headers, "Content-Type": "application/json"}
+        try:
+            self.connection.request(method, target, data, headers)
+            response = self.connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self.connection.close()
+            raise UsageError(
+                f"no answer from {self.url}: {getattr(error, 'strerror', None) or error}; is the broker running? "
+                "--url names another one, --data a folder"
+            ) from None
+        if response.status >= 400:
+            raise ApiError(response.status, explained(content, response.status))
+        return json.loads(content) if content else None
+
+    def pages(self, path: str, items: str, cursor: str, **query: object) -> Iterator[Any]:
+        """Everything of a paged answer, one by one. `cursor` is the parameter that takes `next`."""
+        while True:
+            page = self.call("GET", path, **query)
+            yield from page[items]
+            if page["next"] is None:
+                return
+            query[cursor] = page["next"]
+
+
+def text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def explained(content: bytes, status: int) -> str:
+    try:
+        problem = json.loads(content)
+        return f"{problem['detail']}"
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered with status {status}"
+
 
 PAGE = 1000
 
@@ -113,3 +203,84 @@ class ApiSource(Source):
     def ghosts(self, days: float, limit: int) -> dict[str, Any]:
         found: dict[str, Any] = self.api.call("GET", "/hygiene", days=days, limit=limit)
         return found
+
+
+SAMPLE = 20
+
+T = TypeVar("T")
+
+
+class DataSource(Source):
+    batch = 100_000  # a broker is opened for each
+
+    def __init__(self, root: Path) -> None:
+        self.folder = FolderSource(root, open_broker)
+        self.past = HistoryService(self.folder)
+        self.retained = RetainedService(self.folder, self.past)
+
+    @property
+    def reads_history(self) -> bool:  # type: ignore[override]
+        return self.folder.reads_history
+
+    def find(self, topic_filter: str, payload: bool, **conditions: Any) -> Iterator[dict[str, Any]]:
+        found = run(self.retained.find(conditions_from({"filter": topic_filter, **conditions}), OPERATOR))
+        for message in sorted(found, key=lambda one: one.topic):
+            yield whole_of(message) if payload else summary_of(message)
+
+    def get(self, topic: str) -> dict[str, Any] | None:
+        try:
+            return whole_of(self.retained.get(topic, OPERATOR))
+        except NotFound:
+            return None
+
+    def remove(self, topic_filter: str, really: bool, **conditions: Any) -> dict[str, Any]:
+        found = run(self.retained.find(conditions_from({"filter": topic_filter, **conditions}), OPERATOR))
+        found.sort(key=lambda message: message.topic)
+        seen = {
+            "dry_run": True,
+            "count": len(found),
+            "bytes": sum(message.size() for message in found),
+            "sample": [message.topic.decode() for message in found[:SAMPLE]],
+        }
+        if not really or not found:
+            return seen
+        return {**seen, "dry_run": False, **asdict(run(self.retained.remove(found, OPERATOR)))}
+
+    def history(self, topic: str, limit: int) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = run(self.past.of_topic(topic, 0, limit))["rows"]
+        return rows
+
+    def at(self, at_ms: int, offset: int, topic_filter: str) -> Iterator[dict[str, Any]]:
+        check_filter(topic_filter)
+        found = run(self.past.at(at_ms, offset, topic_filter))
+        return map(row_of, found.rows.to_pylist())
+
+    def restore(self, topic_filter: str, at_ms: int, offset: int, replace: bool, really: bool) -> dict[str, Any]:
+        asked = RestoreRequest(filter=topic_filter, at_ms=at_ms, offset=offset, replace=replace, dry_run=not really)
+        return asdict(run(self.retained.restore(asked, OPERATOR)))
+
+    def undo(self, operation: str) -> dict[str, Any]:
+        return asdict(run(self.retained.undo(operation, OPERATOR)))
+
+    def publish(self, messages: list[dict[str, Any]]) -> int:
+        return run(self.retained.publish(publications_from(messages), OPERATOR)).refused
+
+    def ghosts(self, days: float, limit: int) -> dict[str, Any]:
+        return run(HygieneService(self.folder).report(days, limit))
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+@asynccontextmanager
+async def open_broker(root: Path) -> AsyncIterator[BrokerHandle]:
+    """A broker on the folder. It is loaded only here: reading needs none."""
+    from holdfast.server import open_offline
+
+    async with AsyncExitStack() as stack:
+        try:
+            handle = await stack.enter_async_context(open_offline(root))
+        except StoreError as error:
+            raise UsageError(f"{error}; to change what a running broker holds, use --url instead of --data") from None
+        yield handle

@@ -1,17 +1,16 @@
 """Where the event loop and the broker meet: calls the core, keeps what it wants kept, and lets its bytes leave.
 
-The broker is called from nowhere else, so no call can be left without its effects carried out. They are carried out in
-one order: *persist, then acknowledge*. The records of the call go to the log; what a connection was to be sent because
-of them is held back until the log says that they are durable, in order; everything else leaves at once.
+The broker is called from nowhere else, so no call can be left without its effects carried out: `Release` hands the
+records of a call to the log and lets go of bytes when they may leave; long work is gone on with in the next turn of the
+loop, so that other clients have theirs.
 """
 
 import asyncio
 import logging
 import time
-from collections import deque
 
 from holdfast.broker.core import Broker
-from holdfast.broker.effects import Accepted, Effects
+from holdfast.broker.effects import Accepted, Effects, Release
 from holdfast.broker.log import Log
 from holdfast.broker.message import Publisher
 from holdfast.broker.ports import Peer
@@ -26,29 +25,24 @@ NOTES_PER_TICK = 20
 
 
 class Driver:
-    """Owns the broker's time. Everything here runs on the one event loop.
-
-    Invariants: `held` is in the order of the offsets that its bytes wait for; `Outbox.held` counts the entries of a
-    connection in it, and while there are any, all that the connection is sent goes there too; `closing` are connections
-    to be closed when theirs have left.
-    """
+    """Owns the broker's time. Everything here runs on the one event loop."""
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
         self.broker = broker
         self.loop = loop
         self.log = broker.log
+        self.release = Release(broker.log, broker.counters)
         self.last_ms = 0
         self.working = False
         self.ticker: asyncio.TimerHandle | None = None
         self.notes_left = NOTES_PER_TICK
         self.notes_left_out = 0
-        self.held: deque[tuple[int, Connection, bytes]] = deque()
-        self.closing: set[Connection] = set()
 
     def use_log(self, log: Log) -> None:
         """Keep what happens from now on in this log."""
         self.broker.use_log(log)
         self.log = log
+        self.release = Release(log, self.broker.counters)
         log.on_durable = self.on_durable
 
     def now_ms(self) -> int:
@@ -158,70 +152,21 @@ class Driver:
         self.working = False
         self.carry_out(self.broker.work(self.now_ms()))
 
-    # Persist, then acknowledge.
+    # Effects.
 
     def carry_out(self, effects: Effects) -> None:
-        after = 0
-        records = effects.records
-        if records:
-            effects.records = []
-            after = self.log.append(records)
-        writes = effects.writes
-        if writes:
-            for connection in writes:
-                outbox = connection.outbox
-                outbox.listed = False
-                if (after and (outbox.waits or self.log.waits_to_deliver)) or outbox.held:
-                    self.hold(connection, after)
-                elif outbox.pieces and not outbox.blocked:
-                    self.write(connection, outbox.drain())
-                outbox.waits = False
-            writes.clear()
-        if effects.closes:
-            closes = effects.closes
-            effects.closes = []
-            for connection in closes:
-                if connection.outbox.held:
-                    self.closing.add(connection)
-                    continue
-                if connection.outbox.pieces:
-                    self.write(connection, connection.outbox.drain())
-                connection.peer.close(connection.close_reason)
+        self.release.carry_out(effects)
         if effects.notes:
             self.write_notes(effects)
         if not self.working and self.broker.has_work():
             self.working = True
             self.loop.call_soon(self.on_work)
 
-    def hold(self, connection: Connection, after: int) -> None:
-        """Keep back what a connection was to be sent until the log has reached `after`, or all that is held already."""
-        outbox = connection.outbox
-        if outbox.pieces:
-            self.held.append((after or self.held[-1][0], connection, outbox.drain()))
-            outbox.held += 1
-
     def on_durable(self, offset: int, error: StoreError | None) -> None:
-        """Release what waited for this offset. Where it could not be made durable, those who waited are sent away."""
-        held = self.held
-        refused: list[Connection] = []
-        while held and held[0][0] <= offset:
-            _, connection, data = held.popleft()
-            connection.outbox.held -= 1
-            if error is None:
-                self.write(connection, data)
-            else:
-                refused.append(connection)
-            if connection.outbox.held == 0 and connection in self.closing:
-                self.closing.remove(connection)
-                connection.peer.close(connection.close_reason)
+        """The log has come so far, or could not: those who waited for what is lost are sent away."""
+        refused = self.release.on_durable(offset, error)
         if refused:
             self.carry_out(self.broker.on_not_durable(refused, self.now_ms()))
-
-    def write(self, connection: Connection, data: bytes) -> None:
-        counters = self.broker.counters
-        counters.bytes_sent += len(data)
-        counters.bytes_sent_by_version[connection.agreed.version & 7] += len(data)
-        connection.peer.write(data)
 
     def write_notes(self, effects: Effects) -> None:
         notes = effects.notes

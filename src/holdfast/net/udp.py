@@ -11,8 +11,7 @@ from collections import deque
 
 from holdfast.broker.session import Connection
 from holdfast.broker.sn.gateway import Gateway
-from holdfast.broker.sn.ports import DatagramPeer, Datagrams
-from holdfast.broker.sn.settings import SnSettings
+from holdfast.broker.sn.ports import DatagramPeer, Datagrams, SnSettings
 from holdfast.net.admission import ListenerPolicy
 from holdfast.net.driver import Driver
 from holdfast.net.peer import GONE, format_address

@@ -7,24 +7,24 @@ offsets, and the next run takes each from where it is.
 
 import fcntl
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import pyarrow as pa
+from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.schema import COLUMNS
 from holdfast.spark import leaves
-from holdfast.spark.delta import Table, absolute
+from holdfast.spark.delta import CLOSED, DataFile, Shape, Table, absolute
 from holdfast.spark.failure import check_whole
-from holdfast.spark.files import write_files
+from holdfast.spark.files import REPORT_SCHEMA, add_action, read_file, write_file, write_files
 from holdfast.spark.fold import CHANGES
-from holdfast.spark.gather import gather
 from holdfast.spark.hygiene import hygiene_parts
 from holdfast.spark.merge import BY_TOPIC, Leaves, merge
 from holdfast.spark.options import micros
@@ -32,6 +32,36 @@ from holdfast.spark.ranges import History
 from holdfast.spark.shapes import SHAPES
 from holdfast.spark.tables import devices, devices_after, traffic, traffic_after
 from holdfast.spark.topics import TopicTemplate
+
+
+def gather(spark: SparkSession, table: Table, files: Sequence[DataFile], size: int) -> list[AddAction]:
+    """Files of ended rows, in order, as files of about so many bytes."""
+    groups: list[list[str]] = [[]]
+    gathered = 0
+    for file in files:
+        if gathered and gathered + file.size > size:
+            groups.append([])
+            gathered = 0
+        groups[-1].append(file.path)
+        gathered += file.size
+    task = _Task(table.root, table.shape, groups)
+    numbers = spark.range(len(groups)).select(F.col("id").cast("int").alias("group"))
+    reports = numbers.repartitionById(len(groups), "group").mapInArrow(task, REPORT_SCHEMA).collect()
+    return [add_action(report) for report in reports]
+
+
+class _Task:
+    """Runs in an executor: takes numbers of groups, leaves a file for each, reports them."""
+
+    def __init__(self, root: str, shape: Shape, groups: list[list[str]]) -> None:
+        self.root, self.shape, self.groups = root, shape, groups
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("group").to_pylist():
+                found = [read_file(self.root, name, self.shape) for name in self.groups[number]]
+                yield write_file(pa.concat_tables(found), self.root, self.shape, CLOSED)
+
 
 DEFAULT_TEMPLATE = "site/{site}/line/{line}/{device}/#"
 # What follows history row by row; `hygiene` follows `retained`.

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from holdfast.broker.message import Message, Publisher, topic_field
-from holdfast.broker.policy import DROP_FLAG, preset
+from holdfast.broker.settings import DROP_FLAG, preset
 from holdfast.broker.views import HygieneScan
 from holdfast.rules.hygiene import is_command, is_discovery, is_named, is_stale, state_topic
 from holdfast.service.hygiene import DAY_MS, gone_publishers, named_state

@@ -1,14 +1,14 @@
 """Strangers are not trusted: how often, how much and how many is bounded, per address and overall."""
 
+from holdfast.broker.sn.gateway import HostRateLimit
 from holdfast.broker.sn.ids import SensorState
-from holdfast.broker.sn.limiter import Limiter
 from sn_world import World
 
 CONNECT = "08 04 04 01 00 3C 63 {:02X}"
 
 
 def test_answers_to_strangers_are_counted_per_host() -> None:
-    world = World(stranger_rate_per_host=3, stranger_rate=100)
+    world = World(answer_rate_per_host=3, answer_rate=100)
     assert sum(len(world.send(f"port{n}", "02 16", "host")) for n in range(5)) == 3
     assert world.send("elsewhere", "02 16", "other") == [b"\x02\x18"]
     world.pass_time(1)
@@ -16,12 +16,12 @@ def test_answers_to_strangers_are_counted_per_host() -> None:
 
 
 def test_answers_to_strangers_are_counted_altogether() -> None:
-    world = World(stranger_rate_per_host=0, stranger_rate=4)
+    world = World(answer_rate_per_host=0, answer_rate=4)
     assert sum(len(world.send(f"peer{n}", "02 16", f"host{n}")) for n in range(9)) == 4
 
 
 def test_the_limiter_remembers_no_more_hosts_than_it_allows_answers() -> None:
-    limiter = Limiter(1, 10)
+    limiter = HostRateLimit(1, 10)
     for number in range(1000):
         limiter.allow(f"host{number}", 0)
     assert len(limiter.hosts) == 10
@@ -45,7 +45,7 @@ def test_a_client_that_connects_again_needs_no_second_place() -> None:
         world.pass_time(3)
         assert world.send("peer", CONNECT.format(0x30)) == [bytes.fromhex("03 05 00")]
         world.send("peer", "02 16")
-    assert len(world.gateway.links) == 1
+    assert len(world.gateway.connections) == 1
 
 
 def test_a_will_prompt_that_is_never_finished_is_given_up() -> None:
@@ -58,14 +58,14 @@ def test_a_will_prompt_that_is_never_finished_is_given_up() -> None:
 
 
 def test_no_answer_to_a_stranger_is_larger_than_what_it_sent() -> None:
-    world = World(stranger_rate_per_host=0, stranger_rate=0)
+    world = World(answer_rate_per_host=0, answer_rate=0)
     for kind in range(256):
         for size in range(2, 20):
             request = bytes((size, kind)) + bytes(size - 2)
             answers = world.send("stranger", request)
             if kind == 0x17:  # GWINFO, which has one byte more than SEARCHGW
                 assert sum(map(len, answers)) <= size + 1
-            elif "stranger" not in world.gateway.links:
+            elif "stranger" not in world.gateway.connections:
                 assert sum(map(len, answers)) <= size, request.hex(" ")
 
 
@@ -87,20 +87,20 @@ def test_a_stranger_changes_nothing() -> None:
     assert len(world.taken("real")) == 1
 
 
-def test_ids_for_deliveries_are_lent_and_taken_back_when_the_table_is_full() -> None:
+def test_a_full_table_gives_up_the_oldest_ids_of_deliveries() -> None:
     state = SensorState()
-    own = state.add(b"\0\1a", 3, 1000)
-    lent = [state.lend(bytes((0, 1, 0x62 + n)), 3, 1000) for n in range(4)]
+    own = state.assign(b"\0\1a", 3, 1000)
+    assigned = [state.assign_for_delivery(bytes((0, 1, 0x62 + n)), 3, 1000) for n in range(4)]
     assert own == 1
     assert state.by_id[own] == b"\0\1a"
     assert len(state.by_id) == 3
     assert list(state.by_field) == [b"\0\1a", b"\0\1d", b"\0\1e"]
-    assert lent == [2, 3, 4, 5]
+    assert assigned == [2, 3, 4, 5]
 
 
 def test_names_in_the_table_are_bounded_in_bytes() -> None:
     state = SensorState()
-    assert state.add(b"x" * 600, 100, 1000) == 1
-    assert state.add(b"y" * 600, 100, 1000) == 0
+    assert state.assign(b"x" * 600, 100, 1000) == 1
+    assert state.assign(b"y" * 600, 100, 1000) == 0
     state.forget_all()
-    assert state.add(b"y" * 600, 100, 1000) == 2
+    assert state.assign(b"y" * 600, 100, 1000) == 2

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.broker.records import encode_stored_message
+from holdfast.broker.session import FOREVER
 from holdfast.broker.session_records import (
-    NEVER_EXPIRES,
     RELEASING,
     UNACKNOWLEDGED,
     WAITING,
@@ -43,7 +43,7 @@ def session(session_id: int, offset: int = 0, client_id: str = "c", **more: int)
         client_id,
         "owner",
         5,
-        more.get("expiry", NEVER_EXPIRES),
+        more.get("expiry", FOREVER),
         more.get("connected", 10),
         more.get("disconnected", 0),
     )

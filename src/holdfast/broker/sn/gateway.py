@@ -1,24 +1,23 @@
-"""Where datagrams come in: which virtual connection they belong to, and what is said to those who have none.
+"""Where datagrams come in: which virtual connection they belong to, and how addresses without one are answered.
 
 A source address is a claim, not a proof. So an address that has not connected is answered with no more bytes than it
 sent (CONNACK with an assigned client id and GWINFO excepted, which the protocol demands), not often, and can change
-nothing; and a link that is in place stays until a CONNECT that may have its client id has been accepted.
+nothing; and a connection stays until a CONNECT that may have its client id has been accepted.
 """
 
 from typing import TYPE_CHECKING, Final, final
 
 from holdfast.broker.effects import Effects
 from holdfast.broker.lifecycle import close
-from holdfast.broker.message import topic_field
+from holdfast.broker.message import Publisher, topic_field
+from holdfast.broker.ports import OutboundAdapter
 from holdfast.broker.session import Snapshot
+from holdfast.broker.sn.admission import UNCONNECTED_12, UNCONNECTED_20, publish_unconnected
+from holdfast.broker.sn.connection import SnConnection
+from holdfast.broker.sn.connection12 import GOODBYE, SnConnection12
+from holdfast.broker.sn.connection20 import SnConnection20, refusal
 from holdfast.broker.sn.ids import Predefined
-from holdfast.broker.sn.limiter import Limiter
-from holdfast.broker.sn.link import Link
-from holdfast.broker.sn.link2 import Link2, refusal_of
-from holdfast.broker.sn.link12 import GOODBYE, Link12, is_sleeping
-from holdfast.broker.sn.ports import Datagrams
-from holdfast.broker.sn.publishing import WITHOUT_2, WITHOUT_12, publish_openly
-from holdfast.broker.sn.settings import SnSettings
+from holdfast.broker.sn.ports import Datagrams, SnSettings
 from holdfast.errors import ProtocolError
 from holdfast.protocol.sn import detect, v12
 from holdfast.protocol.sn import v2_types as v2
@@ -54,31 +53,61 @@ if TYPE_CHECKING:
 NO_CONNECTION: Final = encode_2(Disconnect(NONE, v2.NO_VIRTUAL_CONNECTION))
 NO_PROTECTION: Final = encode_2(Disconnect(NONE, v2.PROTECTION_NOT_SUPPORTED))
 MAX_PENDING: Final = 10_000
+RATE_WINDOW_MS: Final = 1000
 # Packets that may stand in a Connection Encapsulation [SN2: 3.18-3].
 WRAPPABLE: Final = (v2.PUBLISH, v2.SUBSCRIBE, v2.UNSUBSCRIBE, v2.REGISTER, v2.DISCONNECT, v2.SLEEPREQ, v2.PINGREQ)
 
 
 @final
+class HostRateLimit:
+    """Counts by the second, per host and altogether. The table of hosts is as large as the rate, never larger."""
+
+    def __init__(self, per_host: int, overall: int) -> None:
+        self.per_host: Final = per_host
+        self.overall: Final = overall
+        self.since_ms = 0
+        self.total = 0
+        self.hosts: dict[str, int] = {}
+
+    def allow(self, host: str, now_ms: int) -> bool:
+        """Return whether one more is within the limits, and count it if so."""
+        if now_ms - self.since_ms >= RATE_WINDOW_MS:
+            self.since_ms = now_ms
+            self.total = 0
+            self.hosts.clear()
+        if 0 < self.overall <= self.total:
+            return False
+        count = self.hosts.get(host, 0)
+        if 0 < self.per_host <= count:
+            return False
+        self.hosts[host] = count + 1
+        self.total += 1
+        return True
+
+
+@final
 class Gateway:
-    """Invariants: a link is in `links` under its key exactly while it is connected, and in `pending` while CONNECT is
-    still being decided; `hosts` counts both by host.
+    """Invariants: a connection is in `connections` under its key exactly while it is connected, and in `pending` while
+    its CONNECT is still being decided; `hosts` counts both by host.
+
+    The key of a connection is the address, or the address with what a forwarder calls the node behind it.
     """
 
-    def __init__(self, broker: "Broker", settings: SnSettings, world: Datagrams) -> None:
+    def __init__(self, broker: "Broker", settings: SnSettings, transport: Datagrams) -> None:
         self.broker: Final = broker
         self.settings: Final = settings
-        self.world: Final = world
+        self.transport: Final = transport
         self.predefined: Final = Predefined(settings.predefined)
         self.open_filters: Final = [topic_filter.split(b"/") for topic_filter in settings.open_filters]
-        self.links: dict[object, Link] = {}
-        self.pending: dict[object, Link] = {}
+        self.connections: dict[object, SnConnection] = {}
+        self.pending: dict[object, SnConnection] = {}
         self.hosts: dict[str, int] = {}
-        self.strangers: Final = Limiter(settings.stranger_rate_per_host, settings.stranger_rate)
-        self.open_publishes: Final = Limiter(0, int(settings.open_rate))
-        self.begun: list[Snapshot] = []  # lent to the SUBSCRIBE at hand
+        self.answer_rate: Final = HostRateLimit(settings.answer_rate_per_host, settings.answer_rate)
+        self.open_rate: Final = HostRateLimit(0, int(settings.open_rate))
+        self.new_snapshots: list[Snapshot] = []  # of the SUBSCRIBE at hand
 
     def receive(self, datagrams: list[tuple[bytes, object, str]], now_ms: int) -> Effects:
-        """Datagrams, each with the address that the transport answers to and the host that addresses are counted by."""
+        """Handle datagrams, each with the address to answer to and the host that addresses are counted by."""
         broker = self.broker
         broker.begin(now_ms)
         for data, address, host in datagrams:
@@ -96,31 +125,31 @@ class Gateway:
         if kind >= FORWARDER_2:
             self.unwrap(data, head, kind, key, address, host, envelope)
             return
-        link = self.links.get(key)
+        connection = self.connections.get(key)
         if kind == v2.CONNECT or kind == v12.CONNECT:
-            found = detect.is_connect(data) if link is not None else detect.classify(data)
+            found = detect.is_connect(data) if connection is not None else detect.classify(data)
             if found == detect.CONNECT_12:
-                self.connect_12(data, key, address, host, envelope, link)
+                self.connect_12(data, key, address, host, envelope, connection)
                 return
             if found == detect.CONNECT_2:
-                self.connect_2(data, key, address, host, envelope, link)
+                self.connect_20(data, key, address, host, envelope, connection)
                 return
-        if link is None:
-            link = self.pending.get(key)
-            if link is None:
-                self.on_stranger(data, key, address, host, envelope)
+        if connection is None:
+            connection = self.pending.get(key)
+            if connection is None:
+                self.on_unconnected(data, key, address, host, envelope)
                 return
-        self.deliver(link, data)
+        self.deliver(connection, data)
 
-    def deliver(self, link: Link, data: bytes) -> None:
-        self.broker.counters.bytes_received_by_version[link.version] += len(data)
+    def deliver(self, connection: SnConnection, data: bytes) -> None:
+        self.broker.counters.bytes_received_by_version[connection.version] += len(data)
         try:
-            link.receive(data)
+            connection.receive(data)
         except ProtocolError as error:
-            link.fail(error)
+            connection.fail(error)
 
     def drop(self) -> None:
-        """Leave the datagram at hand without effect or without an answer, and count it."""
+        """Count the datagram at hand, which is left without effect or without an answer."""
         self.broker.counters.datagrams_dropped += 1
 
     # Encapsulations.
@@ -130,7 +159,7 @@ class Gateway:
     ) -> None:
         size = stated_size(data)
         if kind == FORWARDER_12 and size < len(data):
-            # [SN12-19] The inner message follows behind and is not counted.
+            # [SN12-19] The inner message follows and is not counted.
             if envelope is None and size >= head + 2:
                 wrapper = Envelope(1, data[:size], data[head + 2 : size])
                 self.route(data[size:], (address, 1, wrapper.info), address, host, wrapper)
@@ -149,15 +178,15 @@ class Gateway:
             else:
                 self.drop()
         elif kind == CONNECTION_2:
-            self.by_client_id(data, head + 1, key, address, host, envelope)
+            self.unwrap_client_id(data, head + 1, key, address, host, envelope)
         elif kind == PROTECTION_2:
             # Recognised, not spoken: the sender is told, unless that would be larger than what it sent.
-            self.tell(NO_PROTECTION, data, address, host, envelope)
+            self.answer_within(NO_PROTECTION, data, address, host, envelope)
 
-    def by_client_id(
+    def unwrap_client_id(
         self, data: bytes, at: int, key: object, address: object, host: str, envelope: Envelope | None
     ) -> None:
-        """A Connection Encapsulation: the client says who it is, so that its address may have changed."""
+        """Handle a Connection Encapsulation, in which a client says who it is, since its address may have changed."""
         if at + 2 > len(data):
             self.drop()
             return
@@ -171,38 +200,45 @@ class Gateway:
         except ProtocolError:
             self.drop()
             return
-        session = self.broker.sessions.get(client_id)
-        connection = session.connection if session is not None else None
-        link = connection.adapter if connection is not None else None
-        if not isinstance(link, Link2):
-            self.tell(NO_CONNECTION, data, address, host, envelope)
+        connection = self.find_adapter(client_id)
+        if not isinstance(connection, SnConnection20):
+            self.answer_within(NO_CONNECTION, data, address, host, envelope)
             return
-        moved = link.key != key
-        if moved and link.connection.username:
-            # The wrapper proves nothing. Who has logged in does not lose the connection to who merely knows the name.
-            self.tell(NO_CONNECTION, data, address, host, envelope)
+        moved = connection.key != key
+        if moved and connection.connection.username:
+            # The wrapper proves nothing: knowing the name of a client that has logged in is not enough to move it.
+            self.answer_within(NO_CONNECTION, data, address, host, envelope)
             return
         inner_head = head_size(inner)
         allowed = inner_head > 0 and inner[inner_head] in WRAPPABLE
-        if not link.connect.may_move or not allowed:  # [SN2: 3.1.2.6-1, 3.18-1, 3.18-3]
-            link.fail(ProtocolError("a Connection Encapsulation came that CONNECT did not ask for"))
+        if not connection.connect.may_move or not allowed:  # [SN2: 3.1.2.6-1, 3.18-1, 3.18-3]
+            connection.fail(ProtocolError("a Connection Encapsulation came that CONNECT did not ask for"))
             return
         if moved:
-            self.move(link, key, address, host, envelope)
-        self.deliver(link, inner)
+            self.move(connection, key, address, host, envelope)
+        self.deliver(connection, inner)
 
-    def move(self, link: Link, key: object, address: object, host: str, envelope: Envelope | None) -> None:
-        self.unbind(link)
-        link.key = key
-        link.host = host
-        link.envelope = envelope
-        link.peer.move(address, envelope)
-        self.bind(link)
+    def find_adapter(self, client_id: str) -> OutboundAdapter | None:
+        """Return what speaks another protocol than MQTT with this client, if it is connected and does."""
+        session = self.broker.sessions.get(client_id)
+        connection = session.connection if session is not None else None
+        return connection.adapter if connection is not None else None
+
+    def move(
+        self, connection: SnConnection, key: object, address: object, host: str, envelope: Envelope | None
+    ) -> None:
+        self.unbind(connection)
+        connection.key = key
+        connection.address = address
+        connection.host = host
+        connection.envelope = envelope
+        connection.peer.move(address, envelope)
+        self.bind(connection)
 
     # CONNECT.
 
     def connect_12(
-        self, data: bytes, key: object, address: object, host: str, envelope: Envelope | None, link: Link | None
+        self, data: bytes, key: object, address: object, host: str, envelope: Envelope | None, old: SnConnection | None
     ) -> None:
         try:
             packet = v12.decode(data)
@@ -211,142 +247,158 @@ class Gateway:
             return
         assert isinstance(packet, Connect)
         if packet.version != v12.PROTOCOL_ID:  # [SN12-02]
-            self.tell(v12.encode(ConnAck(v12.NOT_SUPPORTED)), data, address, host, envelope)
+            self.answer_within(v12.encode(ConnAck(v12.NOT_SUPPORTED)), data, address, host, envelope)
+        elif self.answer_duplicate(old, data):
             return
-        if self.is_repeated(link, data):
-            return
-        if not self.may_begin(key, host):
-            self.tell(v12.encode(ConnAck(v12.CONGESTION)), data, address, host, envelope)
-            return
-        peer = self.world.open(address, envelope)
-        connection = self.broker.open(peer, self.broker.now_ms)
-        peer.attach(connection)
-        fresh = Link12(self, key, host, envelope, peer, connection)
-        connection.adapter = fresh
-        fresh.begin(packet, data)
+        elif self.make_room(key, host):
+            SnConnection12(self, key, address, host, envelope).begin(packet, data)
+        else:
+            self.answer_within(v12.encode(ConnAck(v12.CONGESTION)), data, address, host, envelope)
 
-    def connect_2(
-        self, data: bytes, key: object, address: object, host: str, envelope: Envelope | None, link: Link | None
+    def connect_20(
+        self, data: bytes, key: object, address: object, host: str, envelope: Envelope | None, old: SnConnection | None
     ) -> None:
         try:
             packet = decode_2(data)
         except ProtocolError as error:  # [SN2: 3.1.19-1]
             self.broker.counters.protocol_errors += 1
-            self.tell(refusal_of(connect_id(data), error.reason), data, address, host, envelope)
+            self.answer_within(refusal(connect_id(data), error.reason), data, address, host, envelope)
             return
         assert isinstance(packet, Connect)
-        if self.is_repeated(link, data):
+        if self.answer_duplicate(old, data):
             return
-        if not self.may_begin(key, host):
-            self.tell(refusal_of(packet.packet_id, v2.CONGESTION), data, address, host, envelope)
-            return
-        peer = self.world.open(address, envelope)
-        connection = self.broker.open(peer, self.broker.now_ms)
-        peer.attach(connection)
-        fresh = Link2(self, key, host, envelope, peer, connection)
-        connection.adapter = fresh
-        fresh.begin(packet, data)
+        if self.make_room(key, host):
+            SnConnection20(self, key, address, host, envelope).begin(packet, data)
+        else:
+            self.answer_within(refusal(packet.packet_id, v2.CONGESTION), data, address, host, envelope)
 
-    def is_repeated(self, link: Link | None, data: bytes) -> bool:
-        """The same CONNECT again, because the network doubled it or lost the answer: answered again, not done again."""
-        if link is None or not link.is_repeated_connect(data):
+    def answer_duplicate(self, old: SnConnection | None, data: bytes) -> bool:
+        """Answer a CONNECT again that the network doubled or whose answer it lost; returns False when it is new."""
+        if old is None or not old.is_duplicate_connect(data):
             return False
-        link.connection.last_seen_ms = self.broker.now_ms
-        link.write(link.connack)
+        old.connection.last_seen_ms = self.broker.now_ms
+        old.write(old.connack)
         return True
 
-    def may_begin(self, key: object, host: str) -> bool:
-        """Whether there is room for one more, at this host and altogether. An attempt under way makes way for it."""
+    def make_room(self, key: object, host: str) -> bool:
+        """End an attempt to connect with the same key; returns whether one more client may try."""
         attempt = self.pending.get(key)
         if attempt is not None:
             close(self.broker, attempt.connection, "another CONNECT came")
         settings = self.settings
-        if key not in self.links:
-            if 0 < settings.max_clients <= len(self.links) + len(self.pending):
+        if key not in self.connections:
+            if 0 < settings.max_clients <= len(self.connections) + len(self.pending):
                 return False
             if 0 < settings.max_clients_per_host <= self.hosts.get(host, 0):
                 return False
         return len(self.pending) < MAX_PENDING
 
-    def pend(self, link: Link) -> None:
-        if link.key not in self.pending:
-            self.pending[link.key] = link
-            self.hosts[link.host] = self.hosts.get(link.host, 0) + 1
+    def add_pending(self, connection: SnConnection) -> None:
+        """Remember a connection whose CONNECT is still being decided."""
+        if connection.key not in self.pending:
+            self.pending[connection.key] = connection
+            self.hosts[connection.host] = self.hosts.get(connection.host, 0) + 1
 
-    def bind(self, link: Link) -> None:
-        """The link is connected. Whoever was at its address before is not there any more."""
-        if self.pending.get(link.key) is link:
-            del self.pending[link.key]
-            self.leave(link.host)
-        before = self.links.get(link.key)
-        if before is not None and before is not link:
+    def bind(self, connection: SnConnection) -> None:
+        """Remember a connection as the one of its key, and end the one that was there before."""
+        if self.pending.get(connection.key) is connection:
+            del self.pending[connection.key]
+            self.count_out(connection.host)
+        before = self.connections.get(connection.key)
+        if before is not None and before is not connection:
             close(self.broker, before.connection, "another client connected from the same address")
-        self.links[link.key] = link
-        self.hosts[link.host] = self.hosts.get(link.host, 0) + 1
+        self.connections[connection.key] = connection
+        self.hosts[connection.host] = self.hosts.get(connection.host, 0) + 1
 
-    def unbind(self, link: Link) -> None:
-        if self.pending.get(link.key) is link:
-            del self.pending[link.key]
-            self.leave(link.host)
-        if self.links.get(link.key) is link:
-            del self.links[link.key]
-            self.leave(link.host)
+    def unbind(self, connection: SnConnection) -> None:
+        """Forget a connection that has ended or moves."""
+        if self.pending.get(connection.key) is connection:
+            del self.pending[connection.key]
+            self.count_out(connection.host)
+        if self.connections.get(connection.key) is connection:
+            del self.connections[connection.key]
+            self.count_out(connection.host)
 
-    def leave(self, host: str) -> None:
+    def count_out(self, host: str) -> None:
         count = self.hosts.get(host, 0)
         if count > 1:
             self.hosts[host] = count - 1
         else:
             self.hosts.pop(host, None)
 
-    def bring_back(self, attempt: Link12) -> bool:
-        """CONNECT of a client that is asleep: the link it has goes on, at the address it is at now."""
-        session = self.broker.sessions.get(attempt.connect.client_id)
-        connection = session.connection if session is not None else None
-        link = connection.adapter if connection is not None else None
-        if not isinstance(link, Link12) or not is_sleeping(link):
+    # Clients of 1.2 that sleep.
+
+    def find_sleeper(self, client_id: str) -> SnConnection12 | None:
+        adapter = self.find_adapter(client_id)
+        return adapter if isinstance(adapter, SnConnection12) and adapter.is_sleeping() else None
+
+    def resume_sleeper(self, attempt: SnConnection12) -> bool:
+        """Let the connection of a sleeping client that has sent CONNECT go on, at the address it is at now.
+
+        Returns whether there was one; then `attempt` is closed.
+        """
+        sleeper = self.find_sleeper(attempt.connect.client_id)
+        if sleeper is None:
             return False
-        key = attempt.key
-        host = attempt.host
-        envelope = attempt.envelope
-        address = key[0] if envelope is not None and isinstance(key, tuple) else key
         close(self.broker, attempt.connection, "the client that was asleep is back")
-        if link.key != key:
-            self.move(link, key, address, host, envelope)
-        link.come_back(attempt)
+        if sleeper.key != attempt.key:
+            self.move(sleeper, attempt.key, attempt.address, attempt.host, attempt.envelope)
+        sleeper.come_back(attempt)
         return True
 
-    # Those without a connection.
+    def wake_from(self, connection: SnConnection12, client_id: str) -> None:
+        """Handle a PINGREQ with another client's id, from an address that has a connection of its own."""
+        key = connection.key
+        address = connection.address
+        host = connection.host
+        envelope = connection.envelope
+        if self.find_sleeper(client_id) is None:
+            self.answer(GOODBYE, address, host, envelope)
+            return
+        close(self.broker, connection.connection, "another client woke up at the same address")
+        self.wake_sleeper(client_id, key, address, host, envelope)
 
-    def on_stranger(self, data: bytes, key: object, address: object, host: str, envelope: Envelope | None) -> None:
+    def wake_sleeper(self, client_id: str, key: object, address: object, host: str, envelope: Envelope | None) -> bool:
+        """Send a sleeping client what waits, at the address it is at now; returns whether there is such a client."""
+        sleeper = self.find_sleeper(client_id)
+        if sleeper is None or sleeper.connection.username:
+            return False
+        self.move(sleeper, key, address, host, envelope)
+        sleeper.connection.last_seen_ms = self.broker.now_ms
+        sleeper.wake_up(self.settings.awake_messages)
+        return True
+
+    # Addresses without a connection.
+
+    def on_unconnected(self, data: bytes, key: object, address: object, host: str, envelope: Envelope | None) -> None:
         found = detect.classify(data)
         if found == detect.WITHOUT_CONNECTION_12 or found == detect.WITHOUT_SESSION_2:
-            self.publish_from_stranger(found, data, address, host, envelope)
+            self.publish_from_unconnected(found, data, address, host, envelope)
         elif found == detect.PING_12:
-            self.ping_from_stranger(data, key, address, host, envelope)
+            self.ping_from_unconnected(data, key, address, host, envelope)
         elif found == detect.SEARCH_12:
             self.answer(v12.encode(GatewayInfo(self.settings.gateway_id)), address, host, envelope)
         elif found == detect.SEARCH_2:
             self.answer(encode_2(GatewayInfo(self.settings.gateway_id)), address, host, envelope)
         elif found == detect.OTHER_12:  # [SN12-15]
-            self.tell(GOODBYE, data, address, host, envelope)
+            self.answer_within(GOODBYE, data, address, host, envelope)
         elif found == detect.OTHER_2:
-            self.tell(NO_CONNECTION, data, address, host, envelope)
+            self.answer_within(NO_CONNECTION, data, address, host, envelope)
         else:
             self.drop()
 
-    def publish_from_stranger(
+    def publish_from_unconnected(
         self, found: int, data: bytes, address: object, host: str, envelope: Envelope | None
     ) -> None:
         try:
             if found == detect.WITHOUT_CONNECTION_12:
                 packet = v12.decode(data)
                 if isinstance(packet, Publish):
-                    self.publish_without_connection(packet, host)
+                    self.publish_qos_minus_one(packet, host)
                 return
             if not self.open_filters:
                 # Off: then it may as well be a SUBSCRIBE of 1.2, which has the same shape.
-                self.tell(GOODBYE, data, address, host, envelope)
+                self.answer_within(GOODBYE, data, address, host, envelope)
                 return
             pubwos = decode_2(data)
             if isinstance(pubwos, PublishWithoutSession):
@@ -354,8 +406,8 @@ class Gateway:
         except ProtocolError:
             self.drop()
 
-    def publish_without_connection(self, packet: Publish, host: str) -> None:
-        """[SN12-10] QoS -1, for predefined and short topics."""
+    def publish_qos_minus_one(self, packet: Publish, host: str) -> None:
+        """Publish at QoS -1, to predefined and short topics [SN12-10]."""
         if packet.topic_type == NORMAL:
             self.drop()
             return
@@ -364,30 +416,28 @@ class Gateway:
         else:
             decode_text(packet.topic)
             field = topic_field(packet.topic)
-        self.publish_openly(field, packet.payload, packet.retain, host, False)
+        self.publish_unconnected(UNCONNECTED_12, field, packet.payload, packet.retain, host)
 
     def publish_without_session(self, packet: PublishWithoutSession, host: str) -> None:
         if packet.topic_type == PREDEFINED:
             field = self.predefined.by_id.get(packet.topic_id, b"")
         else:
             field = topic_field(packet.topic)
-        self.publish_openly(field, packet.payload, packet.retain, host, True)
+        self.publish_unconnected(UNCONNECTED_20, field, packet.payload, packet.retain, host)
 
-    def publish_openly(self, field: bytes, payload: bytes, retain: bool, host: str, is_v2: bool) -> None:
+    def publish_unconnected(self, publisher: Publisher, field: bytes, payload: bytes, retain: bool, host: str) -> None:
         broker = self.broker
-        if not field or not self.open_filters or not self.open_publishes.allow(host, broker.now_ms):
+        if not field or not self.open_filters or not self.open_rate.allow(host, broker.now_ms):
             self.drop()
             return
-        publisher = WITHOUT_2 if is_v2 else WITHOUT_12
-        if not publish_openly(
-            broker, publisher, self.open_filters, field, payload, retain and self.settings.open_retain
-        ):
+        retain = retain and self.settings.open_retain
+        if not publish_unconnected(broker, publisher, self.open_filters, field, payload, retain):
             broker.counters.publishes_refused += 1
 
-    def ping_from_stranger(
+    def ping_from_unconnected(
         self, data: bytes, key: object, address: object, host: str, envelope: Envelope | None
     ) -> None:
-        """[SN12-12] A client that sleeps may wake up at another address; its client id finds it."""
+        """Wake a client that sleeps and has another address now; its client id finds it [SN12-12]."""
         try:
             packet = v12.decode(data)
         except ProtocolError:
@@ -396,54 +446,31 @@ class Gateway:
         if isinstance(packet, PingRequest) and packet.client_id:
             if self.wake_sleeper(packet.client_id, key, address, host, envelope):
                 return
-        self.tell(GOODBYE, data, address, host, envelope)
+        self.answer_within(GOODBYE, data, address, host, envelope)
 
-    def wake_elsewhere(self, client_id: str, key: object, host: str, envelope: Envelope | None) -> None:
-        """A PINGREQ with another client's id, from an address that has a link of its own."""
-        address = key[0] if envelope is not None and isinstance(key, tuple) else key
-        before = self.links.get(key)
-        session = self.broker.sessions.get(client_id)
-        connection = session.connection if session is not None else None
-        link = connection.adapter if connection is not None else None
-        if not isinstance(link, Link12) or not is_sleeping(link):
-            self.answer(GOODBYE, address, host, envelope)
-            return
-        if before is not None:
-            close(self.broker, before.connection, "another client woke up at the same address")
-        self.wake_sleeper(client_id, key, address, host, envelope)
-
-    def wake_sleeper(self, client_id: str, key: object, address: object, host: str, envelope: Envelope | None) -> bool:
-        session = self.broker.sessions.get(client_id)
-        connection = session.connection if session is not None else None
-        link = connection.adapter if connection is not None else None
-        if not isinstance(link, Link12) or not is_sleeping(link) or link.connection.username:
-            return False
-        self.move(link, key, address, host, envelope)
-        link.connection.last_seen_ms = self.broker.now_ms
-        link.wake_up(self.settings.awake_messages)
-        return True
-
-    def tell(self, packet: bytes, request: bytes, address: object, host: str, envelope: Envelope | None) -> None:
-        """Answer a stranger, with no more than it sent."""
+    def answer_within(
+        self, packet: bytes, request: bytes, address: object, host: str, envelope: Envelope | None
+    ) -> None:
+        """Answer an address without a connection, if that is no more than it sent."""
         if len(packet) <= len(request):
             self.answer(packet, address, host, envelope)
         else:
             self.drop()
 
     def answer(self, packet: bytes, address: object, host: str, envelope: Envelope | None) -> None:
-        if self.strangers.allow(host, self.broker.now_ms):
-            self.world.send(packet, address, envelope)
+        if self.answer_rate.allow(host, self.broker.now_ms):
+            self.transport.send(packet, address, envelope)
         else:
             self.drop()
 
     def advertisements(self, interval_s: int) -> list[bytes]:
-        """ADVERTISE in both versions, for whoever listens [SN12-18]."""
+        """Return ADVERTISE in both versions [SN12-18]."""
         packet = Advertise(self.settings.gateway_id, min(interval_s, 65535))
         return [v12.encode(packet), encode_2(packet)]
 
 
 def connect_id(data: bytes) -> int:
-    """The packet id of a CONNECT that may be malformed otherwise; `classify` has seen that it is long enough."""
+    """Return the packet id of a CONNECT that may be malformed otherwise; `classify` has checked its length."""
     at = head_size(data) + 1
     if data[at] & v2.WILL_FLAG:
         at += 1

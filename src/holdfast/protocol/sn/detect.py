@@ -23,7 +23,7 @@ OTHER_2: Final = 9
 
 
 def is_connect(data: bytes) -> int:
-    """CONNECT_12, CONNECT_2 or DROP."""
+    """Return CONNECT_12, CONNECT_2 or DROP."""
     head = head_size(data)
     if head == 0:
         return DROP
@@ -40,7 +40,7 @@ def is_connect(data: bytes) -> int:
 
 
 def classify(data: bytes) -> int:
-    """What a datagram from a peer without a virtual connection is taken to be."""
+    """Return what a datagram from an address without a virtual connection is, as one of the codes above."""
     head = head_size(data)
     if head == 0 or stated_size(data) != len(data):
         return DROP

@@ -1,12 +1,13 @@
-"""What every MQTT-SN packet begins with: its length in one byte or three, then its type. And what is around it.
+"""What both versions of MQTT-SN have in common on the wire.
 
-Packets in an outbox stand one behind the other, because each knows its length; `datagrams` takes them apart again.
+Every packet begins with its length in one byte or three, then its type. Packets in an outbox are joined, because each
+knows its length; `datagrams` splits them again.
 """
 
 from typing import Final, final
 
-from holdfast.errors import MalformedPacket, UsageError
-from holdfast.protocol.wire import BYTE, encode_u16
+from holdfast.errors import MalformedPacket, ProtocolError, UsageError
+from holdfast.protocol.wire import BYTE, Reader, decode_text, encode_u16
 
 MAX_SIZE: Final = 65_535
 SHORT_SIZE: Final = 255
@@ -18,7 +19,7 @@ PROTECTION_2: Final = 0xFF
 
 
 def frame(kind: int, body: bytes) -> bytes:
-    """A whole packet, with the short form of the length where it fits."""
+    """Return a whole packet, with the short form of the length where it fits."""
     size = len(body) + 2
     if size <= SHORT_SIZE:
         return BYTE[size] + BYTE[kind] + body
@@ -28,12 +29,12 @@ def frame(kind: int, body: bytes) -> bytes:
 
 
 def framed_size(body: int) -> int:
-    """How many bytes a packet has whose body has this many."""
+    """Return the size of a packet whose body has this many bytes."""
     return body + 2 if body + 2 <= SHORT_SIZE else body + 4
 
 
 def head_size(data: bytes) -> int:
-    """Where the type stands: behind one byte of length, or three. 0 when there is no room for a type at all."""
+    """Return where the type stands, after one byte of length or three, or 0 when there is no room for a type at all."""
     if len(data) < 2:
         return 0
     if data[0] != 1:
@@ -42,12 +43,12 @@ def head_size(data: bytes) -> int:
 
 
 def stated_size(data: bytes) -> int:
-    """The length that the packet states of itself; call only when `head_size` is not 0."""
+    """Return the length that the packet states of itself; call only when `head_size` is not 0."""
     return data[0] if data[0] != 1 else data[1] << 8 | data[2]
 
 
 def check_frame(data: bytes) -> int:
-    """Where the body begins; raises unless the datagram is exactly one packet."""
+    """Return where the body begins; raises unless the datagram is exactly one packet."""
     head = head_size(data)
     if head == 0:
         raise MalformedPacket(f"datagram has {len(data)} bytes, expected a length and a type")
@@ -55,6 +56,15 @@ def check_frame(data: bytes) -> int:
     if size != len(data):
         raise MalformedPacket(f"packet states {size} bytes, got {len(data)}")
     return head + 1
+
+
+def read_name(reader: Reader, size: int) -> bytes:
+    """Read the name of a topic, or a topic filter, of `size` bytes; raises when it is empty or no text."""
+    if size == 0:  # [SN2: 4.7.1.3-1]
+        raise ProtocolError("topic is empty, expected at least one character")
+    topic = reader.take(size)
+    decode_text(topic)
+    return topic
 
 
 @final
@@ -76,7 +86,7 @@ class Envelope:
 
 
 def datagrams(data: bytes, envelope: Envelope | None) -> list[bytes]:
-    """Packets that stand one behind the other, each as a datagram."""
+    """Split joined packets; returns each as a datagram."""
     found: list[bytes] = []
     position = 0
     size = len(data)

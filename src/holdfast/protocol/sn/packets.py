@@ -15,7 +15,6 @@ PREDEFINED: Final = 1
 SHORT: Final = 2  # 1.2; reserved in 2.0
 NAME: Final = 3  # 2.0
 
-QOS_WITHOUT_CONNECTION: Final = -1
 
 # Acknowledgements, and messages that are nothing but their type.
 PUBACK: Final = 1

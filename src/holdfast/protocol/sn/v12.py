@@ -3,7 +3,7 @@
 from typing import Final
 
 from holdfast.errors import MalformedPacket, ProtocolError, UsageError
-from holdfast.protocol.sn.frame import check_frame, frame
+from holdfast.protocol.sn.frame import check_frame, frame, read_name
 from holdfast.protocol.sn.packets import (
     NAME,
     NONE,
@@ -85,7 +85,7 @@ _ACK_KINDS: Final = {PUBREC: PUBREC_ACK, PUBREL: PUBREL_ACK, PUBCOMP: PUBCOMP_AC
 
 
 def decode(data: bytes) -> Packet:
-    """One whole datagram; raises ProtocolError when it is none of 1.2's messages."""
+    """Return the packet that a datagram is; raises ProtocolError when 1.2 has no such packet."""
     body = check_frame(data)
     kind = data[body - 1]
     reader = Reader(data, body)
@@ -104,7 +104,7 @@ def decode(data: bytes) -> Packet:
     elif kind == REGISTER:
         topic_id = reader.u16()
         packet_id = reader.u16()
-        packet = Register(topic_id, packet_id, take_topic(reader))
+        packet = Register(topic_id, packet_id, read_name(reader, reader.remaining()))
     elif kind == REGACK:
         topic_id = reader.u16()
         packet_id = reader.u16()
@@ -128,7 +128,9 @@ def decode_rare(kind: int, reader: Reader) -> Packet:
         if reader.remaining() == 0:
             return WillTopic(b"", update=kind == WILLTOPICUPD)
         flags = reader.u8()
-        return WillTopic(take_topic(reader), connected_qos(flags), flags & RETAIN_FLAG != 0, kind == WILLTOPICUPD)
+        return WillTopic(
+            read_name(reader, reader.remaining()), connected_qos(flags), flags & RETAIN_FLAG != 0, kind == WILLTOPICUPD
+        )
     if kind in (WILLMSG, WILLMSGUPD):
         return WillMessage(reader.rest(), kind == WILLMSGUPD)
     if kind in (WILLTOPICRESP, WILLMSGRESP):
@@ -190,7 +192,7 @@ def decode_subscribe(reader: Reader) -> Subscribe:
     flags = reader.u8()
     packet_id = reader.u16()
     topic_type = flags & 3
-    topic_id, topic = take_filter(reader, topic_type)
+    topic_id, topic = read_filter(reader, topic_type)
     packet = Subscribe(packet_id, topic_type, topic_id, topic, connected_qos(flags))
     packet.dup = flags & DUP_FLAG != 0
     return packet
@@ -199,34 +201,24 @@ def decode_subscribe(reader: Reader) -> Subscribe:
 def decode_unsubscribe(reader: Reader) -> Unsubscribe:
     flags = reader.u8()
     packet_id = reader.u16()
-    topic_id, topic = take_filter(reader, flags & 3)
+    topic_id, topic = read_filter(reader, flags & 3)
     return Unsubscribe(packet_id, flags & 3, topic_id, topic)
 
 
-def take_filter(reader: Reader, topic_type: int) -> tuple[int, bytes]:
-    """The id and the text of what is subscribed to: a name for type 0, an id for 1, two letters for 2."""
+def read_filter(reader: Reader, topic_type: int) -> tuple[int, bytes]:
+    """Return the id and the text of what is subscribed to: a name for type 0, an id for 1, two letters for 2."""
     if topic_type == NORMAL:
-        return 0, take_topic(reader)
+        return 0, read_name(reader, reader.remaining())
     if topic_type == PREDEFINED:
         return reader.u16(), b""
     if topic_type == SHORT:
-        topic_id = reader.u16()
-        topic = encode_u16(topic_id)
-        decode_text(topic)
-        return topic_id, topic
+        topic = read_name(reader, 2)
+        return topic[0] << 8 | topic[1], topic
     raise MalformedPacket("topic id type is 3, expected 0, 1 or 2")
 
 
-def take_topic(reader: Reader) -> bytes:
-    topic = reader.rest()
-    if not topic:
-        raise MalformedPacket("topic is empty, expected at least one character")
-    decode_text(topic)
-    return topic
-
-
 def connected_qos(flags: int) -> int:
-    """QoS -1 is for publishing without a connection and nothing else."""
+    """Return the QoS, which may not be -1: that is for publishing without a connection and nothing else."""
     qos = flags >> 5 & 3
     if qos == 3:
         raise ProtocolError("QoS is -1, expected 0, 1 or 2")

@@ -39,7 +39,6 @@ GWINFO: Final = 0x18
 PROTOCOL_VERSION: Final = 2
 MIN_CONNECT_SIZE: Final = 10
 MIN_PACKET_SIZE: Final = 10  # the least that a client may name as its maximum
-REMAINING_UNKNOWN: Final = 255
 
 TOPIC_ALIAS_EXISTS: Final = 0x1A
 ONLY_PROTECTED: Final = 0xE6
@@ -74,7 +73,7 @@ ACK_KINDS: Final = {
 
 _PUBLISH_ANSWERS: Final = frozenset((0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x99, 0xF0, 0xF1))
 _RELEASES: Final = frozenset((0x00, 0x92))
-_EVERYWHERE: Final = frozenset((0xE6,))
+_EVERYWHERE: Final = frozenset((ONLY_PROTECTED,))
 
 # fmt: off
 ALLOWED_REASONS: Final[dict[int, frozenset[int]]] = {

@@ -3,7 +3,7 @@
 import { call } from "/static/api.js";
 import { ask, count, h, size, toast } from "/static/dom.js";
 
-/** @import { Cleared, Publication, Rehearsal } from "../api.d.ts" */
+/** @import { Cleared, Publication, DryRun } from "../api.d.ts" */
 
 /** @param {{ title?: string, topic?: string, payload?: string, qos?: number, retain?: boolean, fixed?: boolean,
  *   content_type?: string | null, user_properties?: string[][] }} given
@@ -42,10 +42,10 @@ export async function publish(given = {}) {
  * @param {{ filter: string, older_than?: number, client_id?: string }} conditions
  * @param {() => void} after */
 export async function remove(conditions, after = () => {}) {
-  /** @type {Rehearsal} */
+  /** @type {DryRun} */
   let seen;
   try {
-    seen = /** @type {Rehearsal} */ (await call("DELETE", "/api/v1/retained", { ...conditions, dry_run: "true" }));
+    seen = /** @type {DryRun} */ (await call("DELETE", "/api/v1/retained", { ...conditions, dry_run: "true" }));
   } catch (error) {
     toast(error.message);
     return;

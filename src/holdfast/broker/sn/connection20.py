@@ -2,26 +2,16 @@
 
 from typing import Final, final
 
-from holdfast.broker.lifecycle import close, disconnect, validate_connect
+from holdfast.broker.lifecycle import disconnect
 from holdfast.broker.message import topic_field
 from holdfast.broker.session import Session
-from holdfast.broker.sn.link import (
-    ACTIVE,
-    ASLEEP,
-    AWAKE,
-    CONNECTING,
-    MAX_DATAGRAM,
-    Link,
-)
-from holdfast.broker.sn.outgoing import NEEDS_ID, READY, TOO_LARGE, Outgoing
-from holdfast.broker.sn.publishing import release, take_publish
-from holdfast.broker.sn.repeats import REGISTERED, SUBSCRIBED, UNSUBSCRIBED
-from holdfast.broker.sn.welcome import attach, may_have, start, take_session
-from holdfast.broker.snapshot import step
-from holdfast.broker.subscribing import FIRST_QUANTUM, subscribe, unsubscribe
+from holdfast.broker.sn.admission import accept_publish, on_pubrel
+from holdfast.broker.sn.connection import MAX_DATAGRAM, REGISTERED, SUBSCRIBED, UNSUBSCRIBED, SnConnection
+from holdfast.broker.sn.ids import NO_ID
+from holdfast.broker.sn.sender import ACTIVE, ASLEEP, AWAKE, CONNECTING, NEEDS_ID, READY, TOO_LARGE, Outgoing
+from holdfast.broker.subscribing import unsubscribe
 from holdfast.broker.topics import SHARE, check_topic
 from holdfast.errors import ProtocolError
-from holdfast.protocol.mqtt.connection import AUTHENTICATING
 from holdfast.protocol.mqtt.packets import SN2, V5, SubscriptionRequest
 from holdfast.protocol.mqtt.packets import Connect as MqttConnect
 from holdfast.protocol.mqtt.packets import Will as MqttWill
@@ -76,31 +66,30 @@ from holdfast.protocol.sn.v2_encode import encode, encode_publish
 from holdfast.protocol.wire import Reader
 
 BASIC: Final = "MQTT-BASIC"
-NO_ID: Final = 0
 MAX_RETRY_MS: Final = 60_000
 
 
-def refusal_of(packet_id: int, reason: int) -> bytes:
+def refusal(packet_id: int, reason: int) -> bytes:
+    """Return CONNACK with the reason, as far as it can carry it."""
     return encode(ConnAck(reason if v2.is_allowed(v2.CONNACK, reason) else UNSPECIFIED_ERROR, packet_id))
 
 
 def publish_reason(reason: int) -> int:
-    """As PUBACK or PUBREC can carry it [3.6.3.3-1]."""
+    """Return the reason as PUBACK or PUBREC can carry it [3.6.3.3-1]."""
     if reason == QUOTA_EXCEEDED:
         return v2.CONGESTION
     return reason if v2.is_allowed(v2.PUBACK, reason) else UNSPECIFIED_ERROR
 
 
 @final
-class Link2(Link):
+class SnConnection20(SnConnection):
     protocol = "SN2.0"
     version = SN2
+    takeover_publishes_will = True
 
     def begin(self, packet: Connect, data: bytes) -> None:
         self.connect = packet
-        self.connect_packet = data
-        self.username: str | None = None
-        self.password: bytes | None = None
+        self.connect_datagram = data
         self.ping_id = 0
         self.open_publish = 0  # the QoS 2 publish between PUBREC and PUBREL
         self.last_publish = 0
@@ -108,60 +97,41 @@ class Link2(Link):
         self.max_packet_size = MAX_DATAGRAM if limit == 0 else min(limit, MAX_DATAGRAM)
         self.authenticate()
 
-    # The handshake.
+    # CONNECT.
 
-    def authenticate(self) -> None:
+    def requested_connect(self) -> MqttConnect:
         connect = self.connect
+        will = connect.will
+        packet = MqttConnect(connect.client_id, V5, connect.clean_start, connect.keep_alive_s)
         method = connect.auth_method
         if method is not None:
             if method != BASIC:  # [4.11.1-1]
-                self.refuse(BAD_AUTHENTICATION_METHOD)
-                return
-            try:
-                self.take_credentials(connect.auth_data)
-            except ProtocolError as error:
-                self.refuse(error.reason)
-                return
+                raise ProtocolError(f"authentication method is {method!r}, expected {BASIC}", BAD_AUTHENTICATION_METHOD)
+            reader = Reader(connect.auth_data)
+            packet.username = reader.text()
+            packet.password = reader.binary()
+            reader.finish("authentication data")
+        if will is not None and will.topic_type != NORMAL:  # a session alias means nothing before the session is known
+            packet.will = self.resolve_will(will, None)
+        return packet
+
+    def validate(self, packet: MqttConnect) -> int:
+        reason = super().validate(packet)
+        return v2.CONGESTION if reason == SERVER_BUSY else reason
+
+    def accepted_connect(self) -> MqttConnect:
         broker = self.broker
-        try:
-            packet = MqttConnect(
-                connect.client_id,
-                V5,
-                connect.clean_start,
-                connect.keep_alive_s,
-                self.provisional_will(),
-                self.username,
-                self.password,
-            )
-            reason = validate_connect(broker, packet)
-        except ProtocolError as error:
-            reason = error.reason
-        if reason == SERVER_BUSY:
-            reason = v2.CONGESTION
-        if reason != SUCCESS:
-            self.refuse(reason)
-        elif broker.authenticator is not None:
-            self.gateway.pend(self)
-            self.connection.state = AUTHENTICATING
-            broker.begin_authentication(self.connection, packet)
-        else:
-            self.welcome(self.username or "")
-
-    def take_credentials(self, data: bytes) -> None:
-        reader = Reader(data)
-        self.username = reader.text()
-        self.password = reader.binary()
-        reader.finish("authentication data")
-
-    def provisional_will(self) -> MqttWill | None:
-        """The will, as far as it is known before the session is: a session alias means nothing yet."""
-        will = self.connect.will
-        if will is None or will.topic_type == NORMAL:
-            return None
-        return self.resolve_will(will, None)
+        connect = self.connect
+        client_id = connect.client_id or broker.new_client_id()  # [4.1.2-1, 4.1.2-2]
+        packet = MqttConnect(client_id, V5, connect.clean_start, connect.keep_alive_s)
+        if connect.will is not None:
+            known = None if connect.clean_start else broker.sessions.get(client_id)
+            packet.will = self.resolve_will(connect.will, known)
+            check_topic(packet.will.topic, broker.settings.max_topic_levels)
+        return packet
 
     def resolve_will(self, will: Will, session: Session | None) -> MqttWill:
-        """With the name in place of the alias."""
+        """Return the will with the topic's name in place of its alias."""
         topic = will.topic
         if will.topic_type == PREDEFINED:
             topic = self.gateway.predefined.by_id.get(will.topic_id, b"")[2:]
@@ -172,55 +142,29 @@ class Link2(Link):
             raise ProtocolError(f"topic alias {will.topic_id} of the will is not known")
         return MqttWill(topic, will.payload, will.qos, will.retain, None)
 
-    def on_authenticated(self, reason: int, username: str) -> None:
-        if reason != SUCCESS:
-            self.refuse(reason)
-        else:
-            self.welcome(username)
-
-    def welcome(self, username: str) -> None:
+    def agree(self, session: Session, packet: MqttConnect, present: bool) -> None:
         broker = self.broker
         connect = self.connect
-        client_id = connect.client_id or broker.new_client_id()  # [4.1.2-1, 4.1.2-2]
-        packet = MqttConnect(client_id, V5, connect.clean_start, connect.keep_alive_s)
-        try:
-            if connect.will is not None:
-                known = None if connect.clean_start else broker.sessions.get(client_id)
-                packet.will = self.resolve_will(connect.will, known)
-                check_topic(packet.will.topic, broker.settings.max_topic_levels)
-            reason = may_have(self, packet, username)
-        except ProtocolError as error:
-            reason = error.reason
-        if reason != SUCCESS:
-            self.refuse(reason)
-            return
-        session, present = take_session(self, client_id, username, connect.clean_start, True)
         asked_s = connect.expiry_s if connect.expiry_s != NONE else 0
         # What the client cannot be told must stay as it asked for it [3.1.2.7-1, 3.1.2.7-2].
-        expiry_s = broker.cap_session_expiry(asked_s) if connect.takes_suggestions else asked_s
+        session.expiry_s = broker.cap_session_expiry(asked_s) if connect.takes_suggestions else asked_s
         keep_alive_s = connect.keep_alive_s
         most_s = broker.settings.keep_alive_max
         if connect.takes_suggestions and 0 < most_s < keep_alive_s:
             keep_alive_s = most_s
-        attach(self, session, present, username, expiry_s, packet)
         self.keep_alive_ms = keep_alive_s * 1500  # [3.1.6-2]
-        broker.recorder.on_attached(session, self.connection)
         answer = ConnAck(SUCCESS, connect.packet_id, present)
         if not connect.client_id:
-            answer.client_id = client_id
-        if expiry_s != asked_s:
-            answer.expiry_s = expiry_s
+            answer.client_id = packet.client_id
+        if session.expiry_s != asked_s:
+            answer.expiry_s = session.expiry_s
         if keep_alive_s != connect.keep_alive_s:
             answer.keep_alive_s = keep_alive_s
         answer.auth_method = connect.auth_method  # [4.11.1-5]
         self.connack = encode(answer)
-        self.write(self.connack)
-        start(self)
 
-    def refuse(self, reason: int) -> None:
-        self.broker.counters.connects_refused += 1
-        self.write(refusal_of(self.connect.packet_id, reason))
-        close(self.broker, self.connection, f"connect refused with reason 0x{reason:02X}")
+    def refusal_packet(self, reason: int) -> bytes:
+        return refusal(self.connect.packet_id, reason)
 
     # Packets of a connected client.
 
@@ -243,7 +187,7 @@ class Link2(Link):
         elif isinstance(packet, PublishWithoutSession):
             self.gateway.publish_without_session(packet, self.host)
         elif isinstance(packet, SearchGateway):
-            self.write(encode(GatewayInfo(self.gateway.settings.gateway_id)))
+            self.write(encode(GatewayInfo(self.settings.gateway_id)))
         elif isinstance(packet, Advertise | GatewayInfo):
             return  # another gateway's business
         elif self.state != ACTIVE:
@@ -254,17 +198,17 @@ class Link2(Link):
             self.on_request(packet, data)
 
     def receive_asleep(self, packet: object, data: bytes) -> None:
-        """A client that sleeps asks for nothing but to be woken, to go on sleeping or to leave [4.14-2, 4.14-3]."""
+        """Handle what else a sleeping client may send: SLEEPREQ, and late copies of packets [4.14-2, 4.14-3]."""
         if isinstance(packet, SleepRequest) and self.state == ASLEEP:
             self.on_sleep(packet)
         elif isinstance(packet, Publish) and packet.qos > 0 and packet.packet_id == self.last_publish:
             return  # a late copy
-        elif not self.repeat_answer(data):
+        elif not self.answer_duplicate(data):
             raise ProtocolError("the client is asleep, expected PINGREQ, CONNECT, DISCONNECT or SLEEPREQ")
 
     def on_request(self, packet: object, data: bytes) -> None:
-        """What is answered once and, when it comes again, answered the same again without being done again."""
-        if self.repeat_answer(data):
+        """Carry out a request, or answer it again when it was carried out before."""
+        if self.answer_duplicate(data):
             return
         if self.open_publish:
             raise self.second_request()
@@ -288,7 +232,7 @@ class Link2(Link):
         )
 
     def fail(self, error: ProtocolError) -> None:
-        """[4.12.1-2]"""
+        """Disconnect the client and tell it why [4.12.1-2]."""
         broker = self.broker
         broker.counters.protocol_errors += 1
         broker.effects.notes.append((self.connection, f"protocol error: {error}"))
@@ -315,10 +259,10 @@ class Link2(Link):
                 return
         if packet.retain and not self.broker.settings.retain_available:
             raise ProtocolError("RETAIN is set, but retained messages are off", RETAIN_NOT_SUPPORTED)
-        if not self.in_rate():
+        if not self.is_in_rate():
             self.acknowledge(packet, v2.CONGESTION)
             return
-        reason = take_publish(
+        reason = accept_publish(
             self.broker, self.connection, session, field, packet.payload, qos, packet.retain, packet.packet_id
         )
         if qos == 2 and reason < 0x80:
@@ -326,7 +270,7 @@ class Link2(Link):
         self.acknowledge(packet, publish_reason(reason))
 
     def acknowledge(self, packet: Publish, reason: int) -> None:
-        """[3.6.2.7-1] What is wrong at QoS 0 cannot be said."""
+        """Answer PUBLISH [3.6.2.7-1]. There is no answer to QoS 0, whatever was wrong with it."""
         if packet.qos == 0:
             return
         self.write(encode(Ack(PUBACK if packet.qos == 1 else PUBREC, packet.packet_id, reason)))
@@ -339,11 +283,11 @@ class Link2(Link):
         if packet.kind == PUBREL:
             if self.open_publish == packet_id:
                 self.open_publish = 0
-            known = release(self.broker, self.connection, session, packet_id)
+            known = on_pubrel(self.broker, self.connection, session, packet_id)
             self.write(encode(Ack(PUBCOMP, packet_id, SUCCESS if known else PACKET_ID_NOT_FOUND)))
         elif packet.reason == v2.UNKNOWN_TOPIC_ALIAS and packet.kind in (PUBACK, PUBREC):
-            current = self.current
-            self.on_unknown_id(current.topic_id if current is not None else NO_ID, packet_id)
+            out = self.exchange.out
+            self.on_unknown_id(out.topic_id if out is not None else NO_ID, packet_id)
         elif packet.kind == PUBACK:
             self.on_puback(packet_id)
         elif packet.kind == PUBREC:
@@ -362,21 +306,14 @@ class Link2(Link):
                 REGISTERED, data, encode(RegAck(predefined, packet.packet_id, v2.TOPIC_ALIAS_EXISTS, PREDEFINED))
             )
             return
-        state = self.sensor_state()
-        topic_id = state.by_field.get(field, NO_ID)
-        reason = v2.TOPIC_ALIAS_EXISTS
-        if topic_id == NO_ID:
-            reason = SUCCESS
-            settings = self.gateway.settings
-            topic_id = state.add(field, settings.max_topics, settings.max_topic_bytes)
+        reason = v2.TOPIC_ALIAS_EXISTS if field in self.sensor_state().by_field else SUCCESS
+        topic_id = self.topic_id_for(field)
         if topic_id == NO_ID:
             self.answer(REGISTERED, data, encode(RegAck(NONE, packet.packet_id, QUOTA_EXCEEDED)))
         else:
             self.answer(REGISTERED, data, encode(RegAck(topic_id, packet.packet_id, reason)))
 
     def on_subscribe(self, packet: Subscribe, data: bytes) -> None:
-        session = self.session
-        assert session is not None
         packet_id = packet.packet_id
         topic_filter = self.filter_of(packet.topic_type, packet.topic_id, packet.topic)
         if not topic_filter:
@@ -387,12 +324,11 @@ class Link2(Link):
                 SUBSCRIBED, data, encode(SubAck(packet_id, PREDEFINED, NONE, SHARED_SUBSCRIPTIONS_NOT_SUPPORTED))
             )
             return
-        begun = self.gateway.begun
-        begun.clear()
-        request = SubscriptionRequest(
-            topic_filter, packet.qos, packet.no_local, packet.retain_as_published, packet.retain_handling
+        reason = self.subscribe(
+            SubscriptionRequest(
+                topic_filter, packet.qos, packet.no_local, packet.retain_as_published, packet.retain_handling
+            )
         )
-        reason = subscribe(self.broker, session, request, 0, -1, begun)
         alias = NONE
         alias_type = PREDEFINED
         if reason < 0x80:
@@ -401,23 +337,18 @@ class Link2(Link):
             elif packet.topic_type == NAME and b"+" not in topic_filter and b"#" not in topic_filter:
                 alias, alias_type = self.alias_for(topic_field(topic_filter))  # [4.7.2.2-2]
         self.answer(SUBSCRIBED, data, encode(SubAck(packet_id, alias_type, alias, reason)))
-        for snapshot in begun:
-            step(self.broker, snapshot, FIRST_QUANTUM)
+        self.send_snapshots()
 
     def alias_for(self, field: bytes) -> tuple[int, int]:
-        """The alias of a topic and its type; a predefined one goes before the client's own [4.7.2.2-4]."""
+        """Return the alias of a topic and its type; a predefined one goes before the client's own [4.7.2.2-4]."""
         predefined = self.gateway.predefined.by_field.get(field)
         if predefined is not None:
             return predefined, PREDEFINED
-        state = self.sensor_state()
-        topic_id = state.by_field.get(field, NO_ID)
-        if topic_id == NO_ID:
-            settings = self.gateway.settings
-            topic_id = state.add(field, settings.max_topics, settings.max_topic_bytes)
+        topic_id = self.topic_id_for(field)
         return (topic_id, NORMAL) if topic_id else (NONE, PREDEFINED)
 
     def filter_of(self, topic_type: int, topic_id: int, topic: bytes) -> bytes:
-        """The filter that is meant; empty when it is a session alias that is not known."""
+        """Return the filter that is meant, or nothing for a session alias that is not known."""
         if topic_type == PREDEFINED:
             field = self.gateway.predefined.by_id.get(topic_id)
             if field is None:
@@ -438,7 +369,7 @@ class Link2(Link):
         self.answer(UNSUBSCRIBED, data, encode(Ack(UNSUBACK, packet.packet_id, reason)))
 
     def on_sleep(self, packet: SleepRequest) -> None:
-        """[3.15.5-2 to 3.15.5-7] Done again when it comes again: that only starts the same sleep anew."""
+        """Carried out again when it comes again: that only starts the same sleep once more [3.15.5-2 to 3.15.5-7]."""
         if not packet.keeps_aliases:
             self.sensor_state().forget_all()
         self.write(encode(SleepResponse(packet.packet_id)))
@@ -450,23 +381,19 @@ class Link2(Link):
         elif self.state == ASLEEP or (self.state == AWAKE and packet.packet_id == self.ping_id):
             self.ping_id = packet.packet_id
             asked = self.connect.awake_messages
-            self.wake_up(asked if asked > 0 else self.gateway.settings.awake_messages)
+            self.wake_up(asked if asked > 0 else self.settings.awake_messages)
         else:
             raise ProtocolError("PINGREQ came while another is being answered", RECEIVE_MAXIMUM_EXCEEDED)
 
     def on_disconnect(self, packet: Disconnect) -> None:
-        broker = self.broker
         session = self.session
         assert session is not None
         if packet.expiry_s != NONE:
             if session.expiry_s == 0 and packet.expiry_s != 0:
                 raise ProtocolError("DISCONNECT turns a session expiry of 0 into another, which it may not")
-            session.expiry_s = broker.cap_session_expiry(packet.expiry_s)
+            session.expiry_s = self.broker.cap_session_expiry(packet.expiry_s)
         reason = packet.reason if packet.reason != NONE else NORMAL_DISCONNECTION
-        if reason == NORMAL_DISCONNECTION and session.will is not None:  # [3.13.7-3]
-            session.will = None
-            broker.recorder.on_will_cleared(session)
-        close(broker, self.connection, "client disconnected")
+        self.leave(reason != NORMAL_DISCONNECTION)  # [3.13.7-3]
 
     def on_auth(self, packet: Auth) -> None:
         if self.connect.auth_method is None:  # [4.11.1-7]
@@ -477,7 +404,7 @@ class Link2(Link):
     # Deliveries.
 
     def prepare(self, out: Outgoing) -> int:
-        """An alias where there is one [4.7.2-1], else the name; an alias made for it where only that fits."""
+        """Use an alias where there is one [4.7.2-1], else the name, and a new alias where only that fits."""
         message = out.message
         field = message.topic_field
         size = 3 + len(message.payload) + (2 if out.qos > 0 else 0)
@@ -506,8 +433,8 @@ class Link2(Link):
         )
 
     def register_packet(self, field: bytes, packet_id: int) -> bytes:
-        settings = self.gateway.settings
-        topic_id = self.sensor_state().lend(field, settings.max_topics, settings.max_topic_bytes)
+        settings = self.settings
+        topic_id = self.sensor_state().assign_for_delivery(field, settings.max_topics, settings.max_topic_bytes)
         return encode(Register(topic_id, packet_id, field[2:])) if topic_id else b""
 
     def on_registered(self, field: bytes) -> None:
@@ -516,7 +443,7 @@ class Link2(Link):
     def release_packet(self, packet_id: int) -> bytes:
         return encode(Ack(PUBREL, packet_id))
 
-    def unknown_release(self, packet_id: int) -> bytes:
+    def unknown_release_packet(self, packet_id: int) -> bytes:
         return encode(Ack(PUBREL, packet_id, PACKET_ID_NOT_FOUND))
 
     def ping_response(self, remaining: int) -> bytes:
@@ -527,9 +454,9 @@ class Link2(Link):
         return encode(Disconnect(NONE, known))
 
     def retry_delay_ms(self, tries: int) -> int:
-        """Longer from try to try, and not the same for all clients, so that they do not all come at once."""
-        settings = self.gateway.settings
-        jitter = (self.exchange_id * 379 + len(self.client_id) * 131) % (settings.backoff_ms + 1)
+        """Return a delay that grows from try to try and differs between clients, so that not all resend at once."""
+        settings = self.settings
+        jitter = (self.exchange.packet_id * 379 + len(self.client_id) * 131) % (settings.backoff_ms + 1)
         delay_ms = min((settings.backoff_ms << min(tries, 16)) + jitter, MAX_RETRY_MS)
         return delay_ms + settings.response_ms if tries == 0 else delay_ms
 

@@ -2,26 +2,15 @@
 
 from typing import Final, final
 
-from holdfast.broker.lifecycle import close, validate_connect
 from holdfast.broker.message import topic_field
 from holdfast.broker.session import FOREVER, PendingWill, Session
-from holdfast.broker.sn.link import (
-    ACTIVE,
-    ASLEEP,
-    AWAKE,
-    CONNECTING,
-    MAX_DATAGRAM,
-    Link,
-)
-from holdfast.broker.sn.outgoing import NEEDS_ID, READY, TOO_LARGE, Outgoing
-from holdfast.broker.sn.publishing import release, take_publish
-from holdfast.broker.sn.repeats import SUBSCRIBED, UNSUBSCRIBED
-from holdfast.broker.sn.welcome import attach, may_have, start, take_session
-from holdfast.broker.snapshot import step
-from holdfast.broker.subscribing import FIRST_QUANTUM, subscribe, unsubscribe
+from holdfast.broker.sn.admission import accept_publish, check_connect, on_pubrel
+from holdfast.broker.sn.connection import MAX_DATAGRAM, SUBSCRIBED, UNSUBSCRIBED, SnConnection
+from holdfast.broker.sn.ids import NO_ID
+from holdfast.broker.sn.sender import ACTIVE, CONNECTING, NEEDS_ID, READY, TOO_LARGE, Outgoing
+from holdfast.broker.subscribing import unsubscribe
 from holdfast.broker.topics import SHARE, check_topic
 from holdfast.errors import ProtocolError
-from holdfast.protocol.mqtt.connection import AUTHENTICATING
 from holdfast.protocol.mqtt.packets import SN12, V311, SubscriptionRequest
 from holdfast.protocol.mqtt.packets import Connect as MqttConnect
 from holdfast.protocol.mqtt.packets import Will as MqttWill
@@ -66,16 +55,15 @@ from holdfast.protocol.sn.packets import (
 )
 
 GOODBYE: Final = v12.encode(Disconnect())
-NO_ID: Final = 0
 
 
 def tolerance_ms(seconds: int) -> int:
-    """How long a client may be silent: a tenth more than it said above a minute, half as much again below."""
+    """Return how long a client may be silent: a tenth more than it said above a minute, half as much again below."""
     return seconds * 1100 if seconds > 60 else seconds * 1500
 
 
 def return_code(reason: int) -> int:
-    """What 1.2 has to say instead of a reason of MQTT 5."""
+    """Return the code that 1.2 has for a reason of MQTT 5."""
     if reason < 0x80:
         return v12.ACCEPTED
     if reason in (QUOTA_EXCEEDED, SERVER_BUSY, CONNECTION_RATE_EXCEEDED):
@@ -84,21 +72,21 @@ def return_code(reason: int) -> int:
 
 
 @final
-class Link12(Link):
+class SnConnection12(SnConnection):
     protocol = "SN1.2"
     version = SN12
 
     def begin(self, packet: Connect, data: bytes) -> None:
         self.connect = packet
-        self.connect_packet = data
+        self.connect_datagram = data
         self.will_topic: WillTopic | None = None
         self.will: MqttWill | None = None
         self.announced: set[int] = set()  # ids that the client has been told in this connection
         if packet.asks_for_will:  # [SN12-03]
-            self.gateway.pend(self)
+            self.gateway.add_pending(self)
             self.write(v12.encode(Bare(WILL_TOPIC_REQUEST)))
         else:
-            self.complete()
+            self.authenticate()
 
     # The will prompt.
 
@@ -108,7 +96,7 @@ class Link12(Link):
         if not packet.topic:  # [SN12-05]
             self.will_topic = None
             self.will = None
-            self.complete()
+            self.authenticate()
             return
         self.will_topic = packet
         self.write(v12.encode(Bare(WILL_MESSAGE_REQUEST)))
@@ -118,74 +106,40 @@ class Link12(Link):
         if self.state != CONNECTING or topic is None:
             return
         self.will = MqttWill(topic.topic, packet.payload, topic.qos, topic.retain, None)
-        self.complete()
+        self.authenticate()
 
-    def complete(self) -> None:
-        """All of CONNECT is known: ask who it is, or go on at once."""
-        broker = self.broker
+    # CONNECT.
+
+    def requested_connect(self) -> MqttConnect:
+        if not self.connect.client_id:
+            raise ProtocolError("client id is empty, expected at least one character", CLIENT_ID_NOT_VALID)
+        return self.mqtt_connect(self.will)
+
+    def accepted_connect(self) -> MqttConnect:
+        return self.mqtt_connect(self.will)
+
+    def mqtt_connect(self, will: MqttWill | None) -> MqttConnect:
         connect = self.connect
-        packet = self.mqtt_connect()
-        if not connect.client_id:
-            self.refuse(CLIENT_ID_NOT_VALID)
-            return
-        try:
-            reason = validate_connect(broker, packet)
-        except ProtocolError as error:
-            reason = error.reason
-        if reason != SUCCESS:
-            self.refuse(reason)
-        elif broker.authenticator is not None:
-            self.gateway.pend(self)
-            self.connection.state = AUTHENTICATING
-            broker.begin_authentication(self.connection, packet)
-        else:
-            self.welcome("")
+        return MqttConnect(connect.client_id, V311, connect.clean_start, connect.keep_alive_s, will)
 
-    def mqtt_connect(self) -> MqttConnect:
+    def wakes_sleeper(self, packet: MqttConnect) -> bool:
+        return not packet.clean_start and self.gateway.resume_sleeper(self)
+
+    def agree(self, session: Session, packet: MqttConnect, present: bool) -> None:
         connect = self.connect
-        return MqttConnect(connect.client_id, V311, connect.clean_start, connect.keep_alive_s, self.will)
-
-    def on_authenticated(self, reason: int, username: str) -> None:
-        if reason != SUCCESS:
-            self.refuse(reason)
-        else:
-            self.welcome(username)
-
-    def welcome(self, username: str) -> None:
-        connect = self.connect
-        packet = self.mqtt_connect()
-        reason = may_have(self, packet, username)
-        if reason != SUCCESS:
-            self.refuse(reason)
-            return
-        if not connect.clean_start and self.gateway.bring_back(self):
-            return
-        broker = self.broker
-        session, present = take_session(self, connect.client_id, username, connect.clean_start, False)
-        state = session.sensor
         if connect.asks_for_will:  # [SN12-04]
-            self.link_will(session, packet.will)
-        elif state is not None:
-            packet.will = state.will  # it outlives the connection
-        expiry_s = 0 if connect.clean_start else broker.cap_session_expiry(FOREVER)
-        attach(self, session, present, username, expiry_s, packet)
-        if connect.asks_for_will:
             self.sensor_state().will = packet.will
+        elif session.sensor is not None and session.sensor.will is not None:
+            session.will = PendingWill(session.sensor.will, 0)  # it outlives the connection
+        session.expiry_s = 0 if connect.clean_start else self.broker.cap_session_expiry(FOREVER)
         self.keep_alive_ms = tolerance_ms(connect.keep_alive_s)
-        broker.recorder.on_attached(session, self.connection)
         self.connack = v12.encode(ConnAck(v12.ACCEPTED))
-        self.write(self.connack)
-        start(self)
 
-    def link_will(self, session: Session, will: MqttWill | None) -> None:
-        if session.sensor is not None:
-            session.sensor.will = will
-
-    def come_back(self, other: "Link12") -> None:
-        """A client that sleeps here has sent CONNECT through `other`: it is active again, with all it had."""
+    def come_back(self, other: "SnConnection12") -> None:
+        """Go on after sleep: the client has sent CONNECT through `other`, and is active here with all it had."""
         connect = other.connect
         self.connect = connect
-        self.connect_packet = other.connect_packet
+        self.connect_datagram = other.connect_datagram
         self.heard = False
         self.keep_alive_ms = tolerance_ms(connect.keep_alive_s)
         self.connection.last_seen_ms = self.broker.now_ms
@@ -196,10 +150,8 @@ class Link12(Link):
         self.write(self.connack)
         self.become_active()
 
-    def refuse(self, reason: int) -> None:
-        self.broker.counters.connects_refused += 1
-        self.write(v12.encode(ConnAck(return_code(reason) or v12.NOT_SUPPORTED)))
-        close(self.broker, self.connection, f"connect refused with reason 0x{reason:02X}")
+    def refusal_packet(self, reason: int) -> bytes:
+        return v12.encode(ConnAck(return_code(reason) or v12.NOT_SUPPORTED))
 
     # Packets of a connected client.
 
@@ -222,10 +174,10 @@ class Link12(Link):
         elif isinstance(packet, Subscribe):
             if packet.dup:
                 data = v12.encode(without_dup(packet))
-            if not self.repeat_answer(data):
+            if not self.answer_duplicate(data):
                 self.on_subscribe(packet, data)
         elif isinstance(packet, Unsubscribe):
-            if not self.repeat_answer(data):
+            if not self.answer_duplicate(data):
                 self.on_unsubscribe(packet, data)
         elif isinstance(packet, Register):
             self.on_register(packet)
@@ -240,10 +192,10 @@ class Link12(Link):
             if packet.update:
                 self.on_will_message_update(packet)
         elif isinstance(packet, SearchGateway):
-            self.write(v12.encode(GatewayInfo(self.gateway.settings.gateway_id)))
+            self.write(v12.encode(GatewayInfo(self.settings.gateway_id)))
 
     def fail(self, error: ProtocolError) -> None:
-        """1.2 has no word for it: the datagram is not taken, and the client stays."""
+        """Only note it: 1.2 has no answer, so the datagram has no effect and the client stays."""
         self.broker.counters.protocol_errors += 1
         self.broker.effects.notes.append((self.connection, f"protocol error: {error}"))
 
@@ -251,20 +203,20 @@ class Link12(Link):
         session = self.session
         assert session is not None
         if packet.qos < 0:
-            self.gateway.publish_without_connection(packet, self.host)
+            self.gateway.publish_qos_minus_one(packet, self.host)
             return
         field = self.field_of(packet)
         if not field:  # [SN12-08]
             self.write(v12.encode_puback(packet.topic_id, packet.packet_id, v12.INVALID_TOPIC_ID))
             return
-        if not self.in_rate():
+        if not self.is_in_rate():
             code = v12.CONGESTION
         elif packet.qos > 0 and packet.packet_id == 0:
             code = v12.NOT_SUPPORTED
         else:
             try:
                 code = return_code(
-                    take_publish(
+                    accept_publish(
                         self.broker,
                         self.connection,
                         session,
@@ -281,7 +233,7 @@ class Link12(Link):
         self.acknowledge(packet, code)
 
     def acknowledge(self, packet: Publish, code: int) -> None:
-        """PUBACK is the answer to QoS 1, and says at any QoS what went wrong."""
+        """Answer PUBLISH. PUBACK is the answer to QoS 1, and says at any QoS what went wrong."""
         if packet.qos == 2 and code == v12.ACCEPTED:
             self.write(v12.encode(Ack(PUBREC, packet.packet_id)))
         elif packet.qos == 1 or code != v12.ACCEPTED:
@@ -290,7 +242,7 @@ class Link12(Link):
             self.broker.recorder.hold(self.connection)
 
     def field_of(self, packet: Publish) -> bytes:
-        """The topic that the packet names; empty when the id means nothing."""
+        """Return the topic that the packet names, or nothing when its id is not known."""
         if packet.topic_type == NORMAL:
             return self.sensor_state().by_id.get(packet.topic_id, b"")
         if packet.topic_type == PREDEFINED:
@@ -311,7 +263,7 @@ class Link12(Link):
         elif packet.kind == PUBCOMP:
             self.on_pubcomp(packet_id)
         elif packet.kind == PUBREL:
-            release(self.broker, self.connection, session, packet_id)
+            on_pubrel(self.broker, self.connection, session, packet_id)
             self.write(v12.encode(Ack(PUBCOMP, packet_id)))
 
     def forget_id(self, topic_id: int) -> None:
@@ -320,25 +272,19 @@ class Link12(Link):
     def on_register(self, packet: Register) -> None:
         """[SN12-06] The same topic always gets the same id, so an answer that was lost needs no memory."""
         check_topic(packet.topic, self.broker.settings.max_topic_levels)
-        topic_id = self.id_for(topic_field(packet.topic))
+        topic_id = self.announced_id_for(topic_field(packet.topic))
         code = v12.ACCEPTED if topic_id else v12.CONGESTION
         self.write(v12.encode(RegAck(topic_id, packet.packet_id, code)))
 
-    def id_for(self, field: bytes) -> int:
-        """The client's own id of a topic, given if need be; 0 when the table is full."""
-        state = self.sensor_state()
-        topic_id = state.by_field.get(field, NO_ID)
-        if topic_id == NO_ID:
-            settings = self.gateway.settings
-            topic_id = state.add(field, settings.max_topics, settings.max_topic_bytes)
+    def announced_id_for(self, field: bytes) -> int:
+        """Return the client's own id of a topic, of which it is about to be told, or NO_ID when its table is full."""
+        topic_id = self.topic_id_for(field)
         if topic_id:
             self.announced.add(topic_id)
         return topic_id
 
     def on_subscribe(self, packet: Subscribe, data: bytes) -> None:
         """[SN12-07, SN12-17]"""
-        session = self.session
-        assert session is not None
         topic_filter = self.filter_of(packet.topic_type, packet.topic_id, packet.topic)
         answer_id = packet.topic_id if packet.topic_type == PREDEFINED else NO_ID
         if not topic_filter:
@@ -347,18 +293,14 @@ class Link12(Link):
         if topic_filter.startswith(SHARE):
             self.answer(SUBSCRIBED, data, v12.encode(SubAck(packet.packet_id, NORMAL, NO_ID, v12.NOT_SUPPORTED)))
             return
-        begun = self.gateway.begun
-        begun.clear()
-        request = SubscriptionRequest(topic_filter, packet.qos, False, False, 0)
-        granted = subscribe(self.broker, session, request, 0, -1, begun)
+        granted = self.subscribe(SubscriptionRequest(topic_filter, packet.qos, False, False, 0))
         if granted >= 0x80:
             self.answer(SUBSCRIBED, data, v12.encode(SubAck(packet.packet_id, NORMAL, answer_id, return_code(granted))))
             return
         if packet.topic_type == NORMAL and b"+" not in topic_filter and b"#" not in topic_filter:
-            answer_id = self.id_for(topic_field(topic_filter))
+            answer_id = self.announced_id_for(topic_field(topic_filter))
         self.answer(SUBSCRIBED, data, v12.encode(SubAck(packet.packet_id, NORMAL, answer_id, v12.ACCEPTED, granted)))
-        for snapshot in begun:
-            step(self.broker, snapshot, FIRST_QUANTUM)
+        self.send_snapshots()
 
     def on_unsubscribe(self, packet: Unsubscribe, data: bytes) -> None:
         session = self.session
@@ -375,11 +317,11 @@ class Link12(Link):
 
     def on_ping(self, packet: PingRequest) -> None:
         if packet.client_id and packet.client_id != self.client_id:
-            self.gateway.wake_elsewhere(packet.client_id, self.key, self.host, self.envelope)
+            self.gateway.wake_from(self, packet.client_id)
         elif self.state == ACTIVE:
             self.write(v12.encode(PingResponse()))
         else:  # [SN12-12]
-            self.wake_up(self.gateway.settings.awake_messages)
+            self.wake_up(self.settings.awake_messages)
 
     def on_disconnect(self, packet: Disconnect) -> None:
         """[SN12-14] Always answered; with a duration the client only goes to sleep."""
@@ -387,12 +329,7 @@ class Link12(Link):
         if packet.duration_s > 0:
             self.fall_asleep(tolerance_ms(packet.duration_s))
             return
-        session = self.session
-        assert session is not None
-        if session.will is not None:
-            session.will = None
-            self.broker.recorder.on_will_cleared(session)
-        close(self.broker, self.connection, "client disconnected")
+        self.leave()
 
     # Updates of the will.
 
@@ -415,11 +352,10 @@ class Link12(Link):
         self.write(v12.encode(WillResponse(False, code)))
 
     def change_will(self, will: MqttWill) -> bool:
-        connect = self.connect
-        packet = MqttConnect(connect.client_id, V311, connect.clean_start, connect.keep_alive_s, will)
+        """Set another will; returns False when the client may not publish it."""
         try:
             check_topic(will.topic, self.broker.settings.max_topic_levels)
-            if may_have(self, packet, self.connection.username) != SUCCESS:
+            if check_connect(self.broker, self.mqtt_connect(will), self.connection.username) != SUCCESS:
                 return False
         except ProtocolError:
             return False
@@ -465,8 +401,8 @@ class Link12(Link):
         state = self.sensor_state()
         topic_id = state.by_field.get(field, NO_ID)
         if topic_id == NO_ID:
-            settings = self.gateway.settings
-            topic_id = state.lend(field, settings.max_topics, settings.max_topic_bytes)
+            settings = self.settings
+            topic_id = state.assign_for_delivery(field, settings.max_topics, settings.max_topic_bytes)
         return v12.encode(Register(topic_id, packet_id, field[2:])) if topic_id else b""
 
     def on_registered(self, field: bytes) -> None:
@@ -484,7 +420,7 @@ class Link12(Link):
         return GOODBYE
 
     def retry_delay_ms(self, tries: int) -> int:
-        return self.gateway.settings.retry_ms
+        return self.settings.retry_ms
 
     def sets_dup(self, qos: int) -> bool:
         return qos > 0
@@ -492,7 +428,3 @@ class Link12(Link):
 
 def without_dup(packet: Subscribe) -> Subscribe:
     return Subscribe(packet.packet_id, packet.topic_type, packet.topic_id, packet.topic, packet.qos)
-
-
-def is_sleeping(link: Link) -> bool:
-    return link.state == ASLEEP or link.state == AWAKE

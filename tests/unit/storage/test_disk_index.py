@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.broker.message import CLEARED
 from holdfast.state.store import StateStore
-from holdfast.state.view import RetainedView, VersionedWalk
+from holdfast.storage.disk_index import RetainedView, VersionedWalk
 from log_records import message, retained
 
 

@@ -1,0 +1,291 @@
+"""A virtual connection: one client of MQTT-SN at one address, from its CONNECT to its end.
+
+What both versions of the protocol have in common is here; each fills in its own packets and rules.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+from holdfast.broker.lifecycle import close, end_session, take_over, validate_connect
+from holdfast.broker.ports import Peer
+from holdfast.broker.rate import LeakyBucket
+from holdfast.broker.session import Connection, Session
+from holdfast.broker.sn.admission import attach, check_connect
+from holdfast.broker.sn.sender import ACTIVE, GONE, SnSender
+from holdfast.broker.snapshot import step
+from holdfast.broker.subscribing import FIRST_QUANTUM, subscribe
+from holdfast.errors import ProtocolError
+from holdfast.protocol.mqtt.connection import AUTHENTICATING, CLOSED
+from holdfast.protocol.mqtt.packets import Connect, SubscriptionRequest
+from holdfast.protocol.mqtt.reasons import SUCCESS
+from holdfast.protocol.sn.frame import Envelope
+
+if TYPE_CHECKING:
+    from holdfast.broker.sn.gateway import Gateway
+
+# The most that fits into a datagram over IPv4, less the room that a forwarder may need.
+MAX_DATAGRAM: Final = 65_507 - 259
+# A CONNECT that is the same again so soon is the network's doing.
+DUPLICATE_CONNECT_MS: Final = 2_000
+
+# The requests whose answers are cached, for how long, and how many of them.
+SUBSCRIBED: Final = 1
+UNSUBSCRIBED: Final = 2
+REGISTERED: Final = 3
+CACHED_MS: Final = 60_000
+MAX_CACHED: Final = 4
+
+# Stands in for the core's connection once it has ended, so that the two do not keep each other in memory.
+NOWHERE: Final = Connection(Peer(), 0)
+NOWHERE.state = CLOSED
+
+
+@final
+class CachedAnswer:
+    def __init__(self, kind: int, request: bytes, answer: bytes, at_ms: int) -> None:
+        self.kind: Final = kind
+        self.request: Final = request
+        self.answer: Final = answer
+        self.at_ms: Final = at_ms
+
+
+@final
+class DuplicateCache:
+    """The latest requests of one client, each with the answer it got.
+
+    The network doubles datagrams and loses answers, so a client sends the same again. What was carried out is answered
+    again and not carried out again: a SUBSCRIBE whose SUBACK got lost must not bring every retained message twice.
+    """
+
+    def __init__(self) -> None:
+        self.answers: list[CachedAnswer] = []
+
+    def find(self, request: bytes, now_ms: int) -> bytes:
+        """Return what this very request was answered with, or nothing when it is new."""
+        for cached in self.answers:
+            if cached.request == request and now_ms - cached.at_ms <= CACHED_MS:
+                return cached.answer
+        return b""
+
+    def add(self, kind: int, request: bytes, answer: bytes, now_ms: int) -> None:
+        """Remember an answer. After a SUBSCRIBE, the same UNSUBSCRIBE as before is a new request, and the reverse."""
+        if kind != REGISTERED:
+            self.answers = [a for a in self.answers if a.kind == kind or a.kind == REGISTERED]
+        if len(self.answers) >= MAX_CACHED:
+            self.answers.pop(0)
+        self.answers.append(CachedAnswer(kind, request, answer, now_ms))
+
+    def clear(self) -> None:
+        self.answers.clear()
+
+
+class SnConnection(SnSender):
+    protocol = ""
+    version = 0  # as the counters and the log know it
+    takeover_publishes_will = False  # whether the will is due of a connection that a new one of the client replaces
+
+    def __init__(self, gateway: "Gateway", key: object, address: object, host: str, envelope: Envelope | None) -> None:
+        self.gateway: Final = gateway
+        self.peer: Final = gateway.transport.open(address, envelope)
+        broker = gateway.broker
+        super().__init__(broker, gateway.settings, broker.open(self.peer, broker.now_ms))
+        self.connection.agreed.version = self.version
+        self.connection.adapter = self
+        self.peer.attach(self.connection)
+        self.key = key
+        self.address = address
+        self.host = host
+        self.envelope = envelope
+        self.client_id = ""
+        self.silent = False  # ends without a word, because the same address goes on as another connection
+        self.connect_datagram = b""
+        self.connack = b""
+        self.heard = False  # anything since CONNACK
+        self.answered: Final = DuplicateCache()
+        rate = gateway.settings.message_rate
+        self.publish_rate: Final = LeakyBucket(rate, max(rate, 1.0)) if rate > 0 else None
+
+    # What the versions fill in.
+
+    def receive(self, data: bytes) -> None:
+        """Handle one packet from the client."""
+        raise NotImplementedError
+
+    def fail(self, error: ProtocolError) -> None:
+        """Answer a packet that cannot be accepted, as far as the version has an answer."""
+        raise NotImplementedError
+
+    def requested_connect(self) -> Connect:
+        """Return CONNECT as MQTT has it, before it is known who sends it; raises ProtocolError if it is not valid."""
+        raise NotImplementedError
+
+    def accepted_connect(self) -> Connect:
+        """Return CONNECT with the client id and the will that it comes to, once it is known who sends it."""
+        raise NotImplementedError
+
+    def agree(self, session: Session, packet: Connect, present: bool) -> None:
+        """Set what depends on the version: the session's expiry and will, the keep alive, and the CONNACK to send."""
+        raise NotImplementedError
+
+    def refusal_packet(self, reason: int) -> bytes:
+        """Return CONNACK with the reason, as far as the version has one for it."""
+        raise NotImplementedError
+
+    def goodbye_packet(self, reason: int) -> bytes:
+        raise NotImplementedError
+
+    # CONNECT.
+
+    def authenticate(self) -> None:
+        """Check CONNECT and ask who sends it, or accept it at once where nobody has to log in."""
+        broker = self.broker
+        try:
+            packet = self.requested_connect()
+            reason = self.validate(packet)
+        except ProtocolError as error:
+            self.refuse(error.reason)
+            return
+        if reason != SUCCESS:
+            self.refuse(reason)
+        elif broker.authenticator is not None:
+            self.gateway.add_pending(self)
+            self.connection.state = AUTHENTICATING
+            broker.begin_authentication(self.connection, packet)
+        else:
+            self.accept_connect(packet.username or "")
+
+    def validate(self, packet: Connect) -> int:
+        """Return the reason to refuse CONNECT with, or SUCCESS."""
+        return validate_connect(self.broker, packet)
+
+    def on_authenticated(self, reason: int, username: str) -> None:
+        if reason != SUCCESS:
+            self.refuse(reason)
+        else:
+            self.accept_connect(username)
+
+    def refuse(self, reason: int) -> None:
+        self.broker.counters.connects_refused += 1
+        self.write(self.refusal_packet(reason))
+        close(self.broker, self.connection, f"connect refused with reason 0x{reason:02X}")
+
+    def accept_connect(self, username: str) -> None:
+        """Attach the client to its session and answer CONNACK, unless this user may not connect so."""
+        broker = self.broker
+        try:
+            packet = self.accepted_connect()
+            reason = check_connect(broker, packet, username)
+        except ProtocolError as error:
+            self.refuse(error.reason)
+            return
+        if reason != SUCCESS:
+            self.refuse(reason)
+            return
+        if self.wakes_sleeper(packet):
+            return
+        session, present = self.claim_session(packet, username)
+        attach(broker, self.connection, session, username, self.protocol, packet.will)
+        self.session = session
+        self.client_id = session.client_id
+        if present:
+            self.first_id = 0x8000 + broker.log.position % 0x4000  # the table may have been lost: see ids.py
+        self.agree(session, packet, present)
+        self.gateway.bind(self)
+        broker.recorder.on_attached(session, self.connection)
+        self.write(self.connack)
+        self.resume(session)
+
+    def wakes_sleeper(self, packet: Connect) -> bool:
+        """Return whether CONNECT has been answered by a connection of the client that was asleep."""
+        return False
+
+    def claim_session(self, packet: Connect, username: str) -> tuple[Session, bool]:
+        """Return the session of the client, and whether there was one to resume. Its last connection makes way."""
+        broker = self.broker
+        old = broker.sessions.get(packet.client_id)
+        if old is not None:
+            adapter = old.connection.adapter if old.connection is not None else None
+            if isinstance(adapter, SnConnection):
+                # To the same address a goodbye would look like the end of what has just begun.
+                adapter.silent = adapter.key == self.key
+                if not self.takeover_publishes_will and adapter.protocol == self.protocol:
+                    old.will = None
+            take_over(broker, old)
+            if packet.clean_start:
+                end_session(broker, old)
+            elif not old.ended:
+                old.will = None
+        session = broker.sessions.get(packet.client_id)
+        if session is not None:
+            return session, True
+        session = Session(packet.client_id, username, broker.now_ms)
+        broker.sessions[packet.client_id] = session
+        return session, False
+
+    def resume(self, session: Session) -> None:
+        """Send again what was under way before CONNACK, and then what waits."""
+        session.resending.clear()
+        session.resending.extend(session.inflight)
+        self.connection.busy = False
+        self.become_active()
+        for snapshot in session.snapshots:
+            self.broker.wake(snapshot)
+
+    def leave(self, publishes_will: bool = False) -> None:
+        """End the connection as the client wishes, by default without its will."""
+        session = self.session
+        assert session is not None
+        if session.will is not None and not publishes_will:
+            session.will = None
+            self.broker.recorder.on_will_cleared(session)
+        close(self.broker, self.connection, "client disconnected")
+
+    def goodbye(self, reason: int) -> None:
+        if not self.silent:
+            packet = self.goodbye_packet(reason)
+            if packet:
+                self.write(packet)
+
+    def on_closed(self) -> None:
+        self.state = GONE
+        self.pending.clear()
+        self.exchange.out = None
+        self.answered.clear()
+        self.session = None
+        self.gateway.unbind(self)
+        self.connection = NOWHERE
+
+    # Requests.
+
+    def answer_duplicate(self, request: bytes) -> bool:
+        """Answer a request again that has been carried out; returns False when it is new."""
+        answer = self.answered.find(request, self.broker.now_ms)
+        if answer:
+            self.write(answer)
+        return len(answer) > 0
+
+    def answer(self, kind: int, request: bytes, packet: bytes) -> None:
+        """Answer a request that has just been carried out."""
+        self.write(packet)
+        self.answered.add(kind, request, packet, self.broker.now_ms)
+
+    def is_duplicate_connect(self, data: bytes) -> bool:
+        if data != self.connect_datagram or self.state != ACTIVE:
+            return False
+        return not self.heard or self.broker.now_ms - self.connection.connected_at_ms <= DUPLICATE_CONNECT_MS
+
+    def is_in_rate(self) -> bool:
+        """Return whether one more packet fits into the client's rate, which has a second's worth of burst."""
+        return self.publish_rate is None or self.publish_rate.offer(self.broker.now_ms / 1000)
+
+    def subscribe(self, request: SubscriptionRequest) -> int:
+        """Make a subscription; returns the granted QoS, or the reason why not. After SUBACK, call `send_snapshots`."""
+        session = self.session
+        assert session is not None
+        new_snapshots = self.gateway.new_snapshots
+        new_snapshots.clear()
+        return subscribe(self.broker, session, request, 0, -1, new_snapshots)
+
+    def send_snapshots(self) -> None:
+        """Send the first messages of the snapshots that the last SUBSCRIBE has begun."""
+        for snapshot in self.gateway.new_snapshots:
+            step(self.broker, snapshot, FIRST_QUANTUM)
