@@ -108,6 +108,18 @@ def test_the_glossary_is_in_alphabetical_order_and_names_no_word_twice() -> None
     assert words == sorted(set(words))
 
 
+@pytest.mark.parametrize("page", [ARCHITECTURE, "CONTRIBUTING.md"])
+def test_the_order_of_the_rooms_is_that_of_the_import_contract(page: str) -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [set(layer.split(" | ")) for layer in contracts[0]["layers"]]
+    (shown,) = re.findall(r"`([^`]+ ->[^`]+)`", (ROOT / page).read_text())
+    places = []
+    for rooms in shown.split("->"):
+        (place,) = [i for i, layer in enumerate(layers) if set(rooms.split()) - {"|"} <= layer]
+        places.append(place)
+    assert places == sorted(set(places))
+
+
 @cache
 def steps() -> list[Hop]:
     """The functions of the walk that the page names, up to PUBACK."""
