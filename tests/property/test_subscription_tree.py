@@ -54,7 +54,7 @@ def test_tree_finds_exactly_the_matching_subscriptions(changes: list[tuple[bool,
         if adds:
             text = topic_filter.encode()
             new = Subscription(sessions[number], text, text.split(b"/"), b"", 0, False, False, 0)
-            tree.put(new, old)
+            assert tree.put(new) is old
             there[number, topic_filter] = new
         elif old is not None:
             tree.remove(old)
@@ -91,7 +91,7 @@ def test_overlapping_subscriptions_are_one_receiver_with_all_of_them(
     for number, topic_filter, qos, no_local, as_published, identifier in made:
         text = topic_filter.encode()
         new = Subscription(sessions[number], text, text.split(b"/"), b"", qos, no_local, as_published, identifier)
-        broker.subscriptions.put(new, there.get((number, topic_filter)))
+        assert broker.subscriptions.put(new) is there.get((number, topic_filter))
         there[number, topic_filter] = new
     field = len(topic.encode()).to_bytes(2, "big") + topic.encode()
     receivers = {receiver.session: receiver for receiver in broker.find_route(field).receivers}

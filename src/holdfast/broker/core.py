@@ -94,13 +94,15 @@ class Broker:
 
     def begin(self, now_ms: int) -> None:
         """Begin a call into the broker, at this time."""
-        if not self.effects.is_empty():
+        effects = self.effects
+        if effects.records or effects.writes or effects.closes:
             raise UsageError("the effects of the last call into the broker were not carried out")
         self.now_ms = now_ms
 
     def finish(self) -> Effects:
         """End the call; returns the effects that follow from it."""
-        self.recorder.finish()
+        if self.recorder.done or self.recorder.copied:
+            self.recorder.finish()
         return self.effects
 
     # What comes in.
@@ -128,8 +130,7 @@ class Broker:
 
     def is_backpressured(self, connection: Connection, now_ms: int) -> bool:
         """Return whether there is still reason to hold a publisher back that is being held back."""
-        self.now_ms = now_ms
-        connection.backpressured = connection.state == CONNECTED and has_slow_receivers(self, connection)
+        connection.backpressured = connection.state == CONNECTED and has_slow_receivers(connection, now_ms)
         return connection.backpressured
 
     def on_writable(self, connection: Connection, now_ms: int) -> Effects:
@@ -316,15 +317,10 @@ class Broker:
         if not connection.outbox.listed:
             self.effects.write_to(connection)
 
-    def write_after_records(self, connection: Connection) -> None:
-        """Let the outbox, which acknowledges entries of this call, wait until they are durable."""
-        self.effects.write_to(connection)
+    def hold(self, connection: Connection) -> None:
+        """What this connection is sent in this call acknowledges its entries, so it leaves when they are kept."""
         if self.log.waits:
             connection.outbox.waits = True
-
-    def hold_session(self, session: Session) -> None:
-        if session.connection is not None:
-            self.recorder.hold(session.connection)
 
     def wake(self, snapshot: Snapshot) -> None:
         if not snapshot.running and not snapshot.ended:

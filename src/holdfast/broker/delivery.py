@@ -52,7 +52,7 @@ def transmit(broker: "Broker", session: Session, connection: Connection, deliver
         broker.recorder.on_sent(session, delivery, packet_id)
         if delivery.qos == 2:
             # A restarted broker must know the packet id that the client has seen, or the message comes twice.
-            broker.recorder.hold(connection)
+            broker.hold(connection)
     broker.count_sent(connection, delivery.qos, len(delivery.message.payload))
     return True
 
@@ -168,7 +168,7 @@ def on_pubrec(broker: "Broker", session: Session, connection: Connection, packet
         return
     delivery.stage = AWAITING_COMPLETE
     if broker.recorder.on_releasing(session, delivery, packet_id):
-        broker.recorder.hold(connection)
+        broker.hold(connection)
     write_pubrel(connection, packet_id)
     broker.effects.write_to(connection)
 

@@ -36,9 +36,6 @@ class Effects:
         self.notes: list[tuple[Connection, str]] = []
         self.accepted: Accepted | None = None
 
-    def is_empty(self) -> bool:
-        return not self.records and not self.writes and not self.closes
-
     def write_to(self, connection: Connection) -> None:
         """List a connection that has something in its outbox."""
         outbox = connection.outbox

@@ -67,24 +67,15 @@ def receive(broker: "Broker", connection: Connection, data: bytes) -> None:
         if inbound.size < inbound.needed:
             return
         data = inbound.drain()
-    position = consume(broker, connection, data)
-    if position < len(data) and connection.state != CLOSED:
-        inbound.add(data[position:] if position > 0 else data)
-
-
-def consume(broker: "Broker", connection: Connection, data: bytes) -> int:
-    """Handle all whole packets in `data`; returns where the unfinished one begins."""
     run = broker.run
     run.clear()
     try:
         position = walk(broker, connection, data, run)
-    except ProtocolError:
+    finally:  # what came before a packet that breaks the protocol counts
         if run.route is not None:
             forward(broker, connection, data, run)
-        raise
-    if run.route is not None:
-        forward(broker, connection, data, run)
-    return position
+    if position < len(data) and connection.state != CLOSED:
+        inbound.add(data[position:] if position > 0 else data)
 
 
 def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun) -> int:
@@ -197,7 +188,7 @@ def dispatch(broker: "Broker", connection: Connection, first: int, data: bytes, 
             broker.met_high_water = False
             on_publish(broker, connection, first, data, body, end)
             if broker.met_high_water:
-                connection.backpressured = has_slow_receivers(broker, connection)
+                connection.backpressured = has_slow_receivers(connection, broker.now_ms)
             return
         if end - body == 2 and PUBACK <= kind <= PUBCOMP:
             # An acknowledgement without reason or properties: every one in 3.1.1, nearly every one in 5.0.
@@ -300,10 +291,10 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: PublishR
     elif broker.recorder.publishing:
         broker.recorder.on_run([])
     if slow * 2 > len(route.receivers):
-        connection.backpressured = has_slow_receivers(broker, connection)
+        connection.backpressured = has_slow_receivers(connection, broker.now_ms)
 
 
-def has_slow_receivers(broker: "Broker", connection: Connection) -> bool:
+def has_slow_receivers(connection: Connection, now_ms: int) -> bool:
     """Return whether most receivers of this client's last topic are busy with what it sent before.
 
     Most, not some: a few slow readers must not slow down what the others get.
@@ -317,7 +308,7 @@ def has_slow_receivers(broker: "Broker", connection: Connection) -> bool:
         session = receiver.session
         if session.connection is not None:
             present += 1
-            if session.is_over_high_water(broker.now_ms):
+            if session.is_over_high_water(now_ms):
                 slow += 1
     return slow * 2 > present
 

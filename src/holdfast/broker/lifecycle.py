@@ -215,6 +215,8 @@ def accept_connect(
         refuse(broker, connection, PACKET_TOO_LARGE)
         return
     broker.recorder.on_attached(session, connection)
+    if session.record_id:
+        broker.hold(connection)
     write(connection, answer)
     broker.effects.write_to(connection)
     resend(broker, session, connection)
@@ -244,16 +246,13 @@ def attach(broker: "Broker", connection: Connection, session: Session, packet: C
     protocol = PROTOCOL_NAMES[packet.version]
     connection.publisher = Publisher(session.client_id, connection.username, protocol)
     session.connection = connection
-    session.attached = True
     broker.timers.dead += 1  # its end, and the time this client had to connect
     session.certified = connection.identity != ""
-    session.protocol = protocol
-    session.expires_at_ms = 0
     if packet.version == V5:
         asked = properties.session_expiry if properties is not None else None
-        session.expiry_s = broker.cap_session_expiry(asked if asked is not None else 0)
+        session.attach(protocol, broker.cap_session_expiry(asked if asked is not None else 0))
     else:
-        session.expiry_s = 0 if packet.clean_start else broker.cap_session_expiry(FOREVER)
+        session.attach(protocol, 0 if packet.clean_start else broker.cap_session_expiry(FOREVER))
     receive_maximum = properties.receive_maximum if properties is not None else None
     session.window = settings.max_inflight
     if receive_maximum is not None and receive_maximum < session.window:
@@ -379,24 +378,23 @@ def close(broker: "Broker", connection: Connection, text: str) -> None:
 
 def detach(broker: "Broker", session: Session) -> None:
     """Schedule the will and the end of a session without connection. Its snapshots rest until the client is back."""
-    session.connection = None
-    session.attached = False
-    session.window = 0
+    session.detach(broker.now_ms)
     forget_markers(session)
-    will = session.will
     if session.expiry_s == 0:
         end_session(broker, session)
         return
     broker.recorder.on_detached(session, broker.now_ms)
-    if session.expiry_s != FOREVER:
-        session.expires_at_ms = broker.now_ms + session.expiry_s * 1000
+    if session.will is not None and session.will.delay_s == 0:
+        publish_will(broker, session)
+    schedule_end(broker, session)
+
+
+def schedule_end(broker: "Broker", session: Session) -> None:
+    """See to it that the end and the will of an absent client come when they are due."""
+    if session.expires_at_ms > 0:
         broker.timers.add(session.expires_at_ms, Timer(SESSION_EXPIRY, None, session))
-    if will is not None:
-        if will.delay_s == 0:
-            publish_will(broker, session)
-        else:
-            will.due_ms = broker.now_ms + will.delay_s * 1000
-            broker.timers.add(will.due_ms, Timer(WILL, None, session))
+    if session.will is not None:
+        broker.timers.add(session.will.due_ms, Timer(WILL, None, session))
 
 
 def forget_markers(session: Session) -> None:
@@ -416,9 +414,8 @@ def end_session(broker: "Broker", session: Session) -> None:
     if broker.sessions.get(session.client_id) is session:
         del broker.sessions[session.client_id]
     end_all(broker, session)
-    for subscription in session.subscriptions.values():
+    for subscription in list(session.subscriptions.values()):
         broker.subscriptions.remove(subscription)
-    session.subscriptions.clear()
     redistribute(broker, session, None)
     session.queue.clear()
     session.waiting.clear()

@@ -278,7 +278,7 @@ def apply_publish(broker: "Broker", message: Message, route: Route, sender: Sess
     if message.retain:
         retained = broker.retained
         now_ms = message.stored_at_ms
-        policy = route.policy_for(message.publisher.username)
+        policy = None if route.policies is None else route.policy_for(message.publisher.username)
         if policy is not None and policy.action == REFUSE:
             outcome = retained.refuse(REFUSED_POLICY)
             refusal = NOT_AUTHORIZED
@@ -456,7 +456,8 @@ def acknowledge(broker: "Broker", connection: Connection, qos: int, packet_id: i
         write(connection, (PUBACK_WITH_REASON if qos == 1 else PUBREC_WITH_REASON) + U16[packet_id] + BYTE[reason])
     else:
         write(connection, refusal_packet(connection, qos, packet_id, reason))
-    broker.write_after_records(connection)
+    broker.effects.write_to(connection)
+    broker.hold(connection)
 
 
 def refusal_packet(connection: Connection, qos: int, packet_id: int, reason: int) -> bytes:
@@ -488,4 +489,4 @@ def release_packet_id(broker: "Broker", connection: Connection, session: Session
     session.unreleased.discard(packet_id)
     if session.record_id:
         broker.recorder.on_released(session, packet_id)
-        broker.recorder.hold(connection)
+        broker.hold(connection)

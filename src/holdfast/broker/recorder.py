@@ -80,11 +80,6 @@ class Recorder:
         if sequences is not None:
             self.add(encode_done(self.log.order(1), session_id, sequences))
 
-    def hold(self, connection: Connection) -> None:
-        """Let what this connection is sent in this call leave only when the records of the call are durable."""
-        if self.log.waits:
-            connection.outbox.waits = True
-
     # Publishes.
 
     def on_publish(self, message: Message, outcome: int, history: bool, told: bool) -> None:
@@ -93,7 +88,7 @@ class Recorder:
         kept = len(self.queued) > 0
         changes = outcome in (SET, CLEARED)
         if kept or changes or history:
-            self.add(encode_publish(message, outcome, history, kept, told))
+            self.effects.records.append(encode_publish(message, outcome, history, kept, told))
         if kept or self.deferred:
             self.add_queued(message.offset)
 
@@ -252,7 +247,6 @@ class Recorder:
             self.add(encode_will(self.log.order(1), will_record(session, will)))
         else:
             self.add(encode_will_cleared(self.log.order(1), session.record_id))
-        self.hold(connection)
 
     def on_detached(self, session: Session, now_ms: int) -> None:
         if session.record_id:

@@ -61,11 +61,6 @@ def record_offset(record: bytes) -> int:
     return offset
 
 
-def origin_of(publisher: Publisher) -> bytes:
-    """Return the publisher as bytes. MQTT texts never contain U+0000, so it can stand between them."""
-    return f"{publisher.protocol}\0{publisher.client_id}\0{publisher.username}".encode()
-
-
 def publisher_of(origin: bytes) -> Publisher:
     parts = origin.split(NUL)
     if len(parts) != 3:
@@ -90,7 +85,7 @@ def encode_publish(message: Message, outcome: int, history: bool, kept: bool, to
     if kept:
         flags |= KEPT
     field = message.topic_field
-    origin = origin_of(message.publisher)
+    origin = message.publisher.origin
     properties = message.properties
     head: bytes = PUBLISH_HEAD.pack(
         VERSION,

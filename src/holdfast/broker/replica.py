@@ -43,7 +43,6 @@ from holdfast.broker.records import (
 )
 from holdfast.broker.session import (
     AWAITING_COMPLETE,
-    FOREVER,
     LAST_PACKET_ID,
     Delivery,
     PendingWill,
@@ -236,16 +235,9 @@ class Replica:
             session.record_id = stored.session_id
             self.sessions[stored.session_id] = session
             broker.sessions[session.client_id] = session
-        session.protocol = PROTOCOL_NAMES.get(stored.version, "3.1.1")
-        session.expiry_s = stored.expiry_interval_s
-        session.attached = stored.disconnected_at_ms == 0
-        session.expires_at_ms = 0
-        if not session.attached:
-            if session.expiry_s != FOREVER:
-                session.expires_at_ms = stored.disconnected_at_ms + session.expiry_s * 1000
-            will = session.will
-            if will is not None and will.delay_s > 0:
-                will.due_ms = stored.disconnected_at_ms + will.delay_s * 1000
+        session.attach(PROTOCOL_NAMES.get(stored.version, "3.1.1"), stored.expiry_interval_s)
+        if stored.disconnected_at_ms:
+            session.detach(stored.disconnected_at_ms)
 
     def on_session_ended(self, record: bytes) -> None:
         session = self.sessions.pop(record_session(record), None)
@@ -253,9 +245,8 @@ class Replica:
             return
         session.ended = True
         session.record_id = 0
-        for subscription in session.subscriptions.values():
+        for subscription in list(session.subscriptions.values()):
             self.broker.subscriptions.remove(subscription)
-        session.subscriptions.clear()
         if self.broker.sessions.get(session.client_id) is session:
             del self.broker.sessions[session.client_id]
 
@@ -279,7 +270,7 @@ class Replica:
     def on_unsubscribed(self, record: bytes) -> None:
         session_id, topic_filter = decode_unsubscribed(record)
         session = self.sessions.get(session_id)
-        subscription = session.subscriptions.pop(topic_filter, None) if session is not None else None
+        subscription = session.subscriptions.get(topic_filter) if session is not None else None
         if subscription is not None:
             self.broker.subscriptions.remove(subscription)
 
@@ -389,6 +380,4 @@ def add_subscription(broker: "Broker", session: Session, record: SubscriptionRec
         record.options & 8 != 0,
         record.subscription_id,
     )
-    old = session.subscriptions.get(record.topic_filter)
-    session.subscriptions[record.topic_filter] = subscription
-    broker.subscriptions.put(subscription, old)
+    broker.subscriptions.put(subscription)

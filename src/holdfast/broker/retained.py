@@ -195,7 +195,8 @@ class RetainedStore:
         old = self.index.put(message, levels)
         if old is not None and self.expiry.discard(old):
             self.charge(old, -1)
-        self.expiry.add(message if self.in_memory else message.without_payload())
+        if message.expires_at_ms != NEVER:
+            self.expiry.add(message if self.in_memory else message.without_payload())
         if self.charge(message, 1):
             self.version = message.offset
             self.sets += 1

@@ -64,7 +64,7 @@ class Outbox:
     """What is to go out, in pieces that are joined once.
 
     Invariants: `size` is the length of all `pieces`; `listed` exactly while the connection is in `Effects.writes`;
-    `held` counts the stretches of bytes that the driver holds back until their entries are durable.
+    `held` counts the stretches of bytes that are held back until their entries are durable.
     """
 
     def __init__(self) -> None:
@@ -233,6 +233,23 @@ class Session:
         self.sensor: SensorState | None = None  # what MQTT-SN keeps beside the session
         self.progress_ms = now_ms  # when the client last acknowledged something
         self.certified = False  # its connection showed a certificate
+
+    def attach(self, protocol: str, expiry_s: int) -> None:
+        """The client is connected, here or elsewhere."""
+        self.attached = True
+        self.protocol = protocol
+        self.expiry_s = expiry_s
+        self.expires_at_ms = 0
+
+    def detach(self, at_ms: int) -> None:
+        """The client has lost its connection at that time: from then on its end and its will are counted."""
+        self.connection = None
+        self.attached = False
+        self.window = 0
+        if self.expiry_s != FOREVER:
+            self.expires_at_ms = at_ms + self.expiry_s * 1000
+        if self.will is not None:
+            self.will.due_ms = at_ms + self.will.delay_s * 1000
 
     def has_room(self) -> bool:
         """Return whether one more QoS 1 or 2 message could leave at once."""

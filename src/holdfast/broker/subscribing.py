@@ -114,11 +114,11 @@ def subscribe(
         request.retain_as_published,
         identifier,
     )
-    session.subscriptions[request.topic_filter] = subscription
-    broker.subscriptions.put(subscription, old)
+    broker.subscriptions.put(subscription)
     if session.record_id:
         broker.recorder.on_subscribed(session, subscription)
-        broker.hold_session(session)
+        if session.connection is not None:
+            broker.hold(session.connection)
     # Shared subscriptions get none; Retain Handling decides for the rest [5: MQTT-3.3.1-9, 3.3.1-10, 3.3.1-11].
     wanted = request.retain_handling == 0 or (request.retain_handling == 1 and old is None)
     if old is not None:
@@ -144,12 +144,13 @@ def on_unsubscribe(broker: "Broker", connection: Connection, packet: Unsubscribe
 
 
 def unsubscribe(broker: "Broker", session: Session, topic_filter: bytes) -> bool:
-    subscription = session.subscriptions.pop(topic_filter, None)
+    subscription = session.subscriptions.get(topic_filter)
     if subscription is None:
         return False
     if session.record_id:
         broker.recorder.on_unsubscribed(session, topic_filter)
-        broker.hold_session(session)
+        if session.connection is not None:
+            broker.hold(session.connection)
     end_all(broker, session, subscription)
     group = broker.subscriptions.group_of(subscription) if subscription.share_name else None
     broker.subscriptions.remove(subscription)

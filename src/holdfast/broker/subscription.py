@@ -36,8 +36,13 @@ class SubscriptionTree:
         self.count = 0
         self.shared = 0
 
-    def put(self, subscription: Subscription, old: Subscription | None) -> None:
-        """Add a subscription, in the place of the session's older one with the same filter."""
+    def put(self, subscription: Subscription) -> Subscription | None:
+        """Add a subscription to the tree and to its session, in the place of an older one with the same filter; returns
+        that one.
+        """
+        mine = subscription.session.subscriptions
+        old = mine.get(subscription.topic_filter)
+        mine[subscription.topic_filter] = subscription
         node = self.root
         for level in subscription.levels:
             child = node.children.get(level)
@@ -58,6 +63,7 @@ class SubscriptionTree:
             if subscription.share_name:
                 self.shared += 1
         self.generation += 1
+        return old
 
     def group_of(self, subscription: Subscription) -> SharedGroup | None:
         node: TreeNode | None = self.root
@@ -70,6 +76,8 @@ class SubscriptionTree:
         return node.groups.get(subscription.share_name)
 
     def remove(self, subscription: Subscription) -> None:
+        """Take a subscription out of the tree and out of its session."""
+        subscription.session.subscriptions.pop(subscription.topic_filter, None)
         path = [self.root]
         for level in subscription.levels:
             path.append(path[-1].children[level])

@@ -60,9 +60,6 @@ class StreamPeer(Peer, asyncio.Protocol):
         return self.address
 
     def data_received(self, data: bytes) -> None:
-        self.feed(data)
-
-    def feed(self, data: bytes) -> None:
         driver = self.driver
         if self.policy.message_rate:
             counters = driver.broker.counters

@@ -87,7 +87,7 @@ class WebSocketPeer(StreamPeer):
 
     def on_event(self, event: object) -> None:
         if isinstance(event, BytesMessage):
-            self.feed(bytes(event.data))
+            super().data_received(bytes(event.data))
         elif isinstance(event, Request):
             self.on_request(event)
         elif isinstance(event, TextMessage):

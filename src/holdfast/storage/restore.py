@@ -2,11 +2,11 @@
 
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
+from holdfast.broker.lifecycle import schedule_end
 from holdfast.broker.message import Message, topic_field
 from holdfast.broker.replica import add_subscription, as_published, will_of
 from holdfast.broker.session import (
     AWAITING_COMPLETE,
-    FOREVER,
     Delivery,
     PendingWill,
     Session,
@@ -14,7 +14,6 @@ from holdfast.broker.session import (
 )
 from holdfast.broker.session_records import RELEASING
 from holdfast.broker.snapshot import NOT_SINCE
-from holdfast.broker.timers import SESSION_EXPIRY, WILL, Timer
 from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES
 from holdfast.state.sessions import QueuedValue, StoredSession, StoredSnapshot
 from holdfast.state.store import StateStore
@@ -75,8 +74,7 @@ def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, M
     record = stored.record
     session = Session(record.client_id, record.owner, record.connected_at_ms)
     session.record_id = record.session_id
-    session.expiry_s = record.expiry_interval_s
-    session.protocol = PROTOCOL_NAMES.get(record.version, "3.1.1")
+    session.attach(PROTOCOL_NAMES.get(record.version, "3.1.1"), record.expiry_interval_s)
     session.unreleased.update(stored.unreleased)
     broker.sessions[session.client_id] = session
     for subscription in stored.subscriptions:
@@ -85,19 +83,14 @@ def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, M
         restore_delivery(broker, session, value, messages)
     for snapshot in stored.snapshots.values():
         restore_snapshot(broker, session, snapshot)
+    if stored.will is not None:
+        session.will = PendingWill(will_of(stored.will), stored.will.delay_interval_s)
+        session.certified = stored.will.certified  # a rule may ask for that when the will is sent
     # One that was connected when the broker ended has lost its connection now.
-    left_at_ms = record.disconnected_at_ms or broker.now_ms
+    session.detach(record.disconnected_at_ms or broker.now_ms)
     if not record.disconnected_at_ms:
         broker.recorder.on_detached(session, broker.now_ms)  # or the next restart would give it its whole time again
-    if session.expiry_s != FOREVER:
-        session.expires_at_ms = left_at_ms + session.expiry_s * 1000
-        broker.timers.add(session.expires_at_ms, Timer(SESSION_EXPIRY, None, session))
-    if stored.will is not None:
-        pending = PendingWill(will_of(stored.will), stored.will.delay_interval_s)
-        pending.due_ms = left_at_ms + pending.delay_s * 1000
-        session.will = pending
-        session.certified = stored.will.certified  # a rule may ask for that when the will is sent
-        broker.timers.add(pending.due_ms, Timer(WILL, None, session))
+    schedule_end(broker, session)
 
 
 def restore_snapshot(broker: Broker, session: Session, stored: StoredSnapshot) -> None:

@@ -54,9 +54,7 @@ def attach(
     connection.agreed.plain = False  # frames of MQTT are nothing for it
     connection.publisher = Publisher(session.client_id, username, protocol)
     session.connection = connection
-    session.attached = True
-    session.protocol = protocol
-    session.expires_at_ms = 0
+    session.attach(protocol, session.expiry_s)
     session.window = 1
     session.will = PendingWill(will, 0) if will is not None else None
     broker.counters.connected_now += 1

@@ -191,6 +191,8 @@ class SnConnection(SnSender):
         self.agree(session, packet, present)
         self.gateway.bind(self)
         broker.recorder.on_attached(session, self.connection)
+        if session.record_id:
+            broker.hold(self.connection)
         self.write(self.connack)
         self.resume(session)
 

@@ -239,7 +239,7 @@ class SnConnection12(SnConnection):
         elif packet.qos == 1 or code != v12.ACCEPTED:
             self.write(v12.encode_puback(packet.topic_id, packet.packet_id, code))
         if packet.qos > 0:
-            self.broker.recorder.hold(self.connection)
+            self.broker.hold(self.connection)
 
     def field_of(self, packet: Publish) -> bytes:
         """Return the topic that the packet names, or nothing when its id is not known."""
@@ -368,6 +368,8 @@ class SnConnection12(SnConnection):
         self.sensor_state().will = will
         session.will = PendingWill(will, 0) if will is not None else None
         self.broker.recorder.on_attached(session, self.connection)
+        if session.record_id:
+            self.broker.hold(self.connection)
 
     # Deliveries.
 

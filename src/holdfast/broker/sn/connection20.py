@@ -274,7 +274,7 @@ class SnConnection20(SnConnection):
         if packet.qos == 0:
             return
         self.write(encode(Ack(PUBACK if packet.qos == 1 else PUBREC, packet.packet_id, reason)))
-        self.broker.recorder.hold(self.connection)
+        self.broker.hold(self.connection)
 
     def on_ack(self, packet: Ack) -> None:
         session = self.session
