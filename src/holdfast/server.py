@@ -295,10 +295,10 @@ class Server:
 
     def every(self, interval_s: float, act: Callable[[], object]) -> None:
         def again() -> None:
-            self.timers[place] = self.loop.call_later(interval_s, again)
+            self.timers[number] = self.loop.call_later(interval_s, again)
             act()
 
-        place = len(self.timers)
+        number = len(self.timers)
         self.timers.append(self.loop.call_later(interval_s, again))
         self.loop.call_soon(act)
 

@@ -23,7 +23,7 @@ from holdfast.errors import StoreError
 from holdfast.journal.log import JournalLog
 from holdfast.net.driver import Driver
 from holdfast.state.store import StateStore
-from holdfast.storage.restore import restore_sessions
+from holdfast.storage.loading import load_sessions
 from model.world import Buffer, Link
 from wire import P, WireClient, connect, subscribe
 from wire_packets import ConnAck, SubAck
@@ -149,7 +149,7 @@ class CrashWorld:
         self.turns = Turns()
         self.driver = Driver(self.broker, cast("AbstractEventLoop", self.turns))
         self.driver.use_log(JournalLog(self.journal, waits=True, waits_to_deliver=False, history_filters=[b"#"]))
-        self.driver.carry_out(restore_sessions(self.broker, self.store, self.now_ms))
+        self.driver.carry_out(load_sessions(self.broker, self.store, self.now_ms))
 
     def close(self) -> None:
         self.store.close()

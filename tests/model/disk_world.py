@@ -17,7 +17,7 @@ from holdfast.broker.retained import BUCKET_MS
 from holdfast.broker.settings import Settings
 from holdfast.state.store import StateStore
 from holdfast.storage.disk_index import DiskIndex
-from holdfast.storage.restore import restore_retained, restore_sessions, use_disk
+from holdfast.storage.loading import load_retained, load_sessions, use_disk
 from model.steps import Plan
 from model.world import LoggedWorld
 
@@ -65,11 +65,11 @@ class DiskWorld(LoggedWorld):
         self.broker = Broker(self.settings(), "auto-")
         self.broker.use_log(self.log)
         self.load()
-        self.carry_out(restore_sessions(self.broker, self.store, self.now_ms))
+        self.carry_out(load_sessions(self.broker, self.store, self.now_ms))
         self.broker.retained.tombstones.known_since = self.log.position
 
     def load(self) -> None:
-        restore_retained(self.broker, self.store, self.now_ms)
+        load_retained(self.broker, self.store, self.now_ms)
 
     def close(self) -> None:
         self.store.close()

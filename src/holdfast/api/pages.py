@@ -16,7 +16,7 @@ from holdfast.broker.ports import TopicCursor
 from holdfast.broker.views import Query, collect
 from holdfast.service.caller import Caller
 from holdfast.service.requests import Conditions
-from holdfast.service.source import PORTION, RetainedSource
+from holdfast.service.source import WALK_PORTION, RetainedSource
 
 LISTINGS_MOST = 200
 LISTING_KEPT_S = 300.0
@@ -72,7 +72,7 @@ class CursorPages:
         size = 0
         while not listing.cursor.ended and len(found) < limit and (not found or time.monotonic() < deadline):
             most = limit - len(found) if most_bytes == 0 else 1
-            portion = collect(listing.cursor, listing.query, self.source.now_ms(), most, PORTION)
+            portion = collect(listing.cursor, listing.query, self.source.now_ms(), most, WALK_PORTION)
             size += sum(len(message.payload) for message in portion)
             found += portion if listing.caller.sees_all else [m for m in portion if listing.caller.may_see(m)]
             if time.monotonic() >= deadline or 0 < most_bytes <= size:

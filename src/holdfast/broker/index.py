@@ -15,7 +15,7 @@ Topics that start with `$` live under a root of their own, which wildcards in th
 
 from typing import Final, final
 
-from holdfast.broker.message import Entry, Message
+from holdfast.broker.message import IndexEntry, Message
 from holdfast.broker.ports import TopicCursor, TopicIndex
 from holdfast.broker.topics import matches
 
@@ -26,26 +26,26 @@ COMPACT_STEP: Final = 64
 
 
 @final
-class Node(Entry):
+class Node(IndexEntry):
     """Invariants: `children` and the filled `slots` hold the same entries; an entry's `slot` is its position."""
 
     def __init__(self) -> None:
         self.slot = 0
         self.value: Message | None = None  # the topic that ends here
-        self.children: dict[bytes, Entry] = {}
-        self.slots: list[Entry | None] = []
+        self.children: dict[bytes, IndexEntry] = {}
+        self.slots: list[IndexEntry | None] = []
 
-    def add(self, level: bytes, entry: Entry) -> None:
+    def add(self, level: bytes, entry: IndexEntry) -> None:
         entry.slot = len(self.slots)
         self.slots.append(entry)
         self.children[level] = entry
 
-    def replace(self, level: bytes, old: Entry, new: Entry) -> None:
+    def replace(self, level: bytes, old: IndexEntry, new: IndexEntry) -> None:
         new.slot = old.slot
         self.slots[old.slot] = new
         self.children[level] = new
 
-    def drop(self, level: bytes, entry: Entry) -> None:
+    def drop(self, level: bytes, entry: IndexEntry) -> None:
         self.slots[entry.slot] = None
         del self.children[level]
 
@@ -222,7 +222,7 @@ class Index(TopicIndex):
         self.compaction_cost += len(node.slots)
         for cursor in self.cursors:
             cursor.on_compact(node)
-        slots: list[Entry | None] = []
+        slots: list[IndexEntry | None] = []
         for entry in node.slots:
             if entry is not None:
                 entry.slot = len(slots)
@@ -324,7 +324,7 @@ class Cursor(TopicCursor):
         else:
             self.node = None
 
-    def enter(self, entry: Entry, depth: int) -> Message | None:
+    def enter(self, entry: IndexEntry, depth: int) -> Message | None:
         """Follow the filter from an entry that matches its first `depth` levels.
 
         Returns the message there, if the filter matches one; what else lies below is a new frame of the cursor.

@@ -41,7 +41,7 @@ class Publisher:
 
 
 @mypyc_attr(acyclic=True)
-class Entry:
+class IndexEntry:
     """An entry of the retained index: a message, or a node with more below it. `slot` is its position in the parent."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Entry:
 
 @final
 @mypyc_attr(acyclic=True)
-class Message(Entry):
+class Message(IndexEntry):
     """`properties` are the MQTT 5 properties that are passed on unaltered, encoded, without their length. `offset` is 0
     until the log has ordered the message; after that it never changes.
     """

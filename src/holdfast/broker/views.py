@@ -8,7 +8,7 @@ loop go on between two portions of a long answer.
 from typing import Final, final
 
 from holdfast.broker.index import Index, Node
-from holdfast.broker.message import NEVER, Entry, Message
+from holdfast.broker.message import NEVER, IndexEntry, Message
 from holdfast.broker.ports import TopicCursor
 from holdfast.rules.hygiene import is_command, is_discovery, is_hidden, is_named, is_stale
 
@@ -77,9 +77,9 @@ class Branch:
         self.size: int = ANY
 
 
-def find_place(index: Index, levels: list[bytes]) -> Entry | None:
+def find_entry(index: Index, levels: list[bytes]) -> IndexEntry | None:
     """What lies at these levels: a node, a message that is alone below them, or nothing."""
-    entry: Entry = index.root_of(levels[0])
+    entry: IndexEntry = index.root_of(levels[0])
     for level in levels:
         if isinstance(entry, Message):
             return None  # alone further up: its own levels decide, see `find_lone`
@@ -93,7 +93,7 @@ def find_place(index: Index, levels: list[bytes]) -> Entry | None:
 
 def find_lone(index: Index, levels: list[bytes]) -> Message | None:
     """The only message at or below these levels, when the index stores it at a shorter path."""
-    entry: Entry = index.root_of(levels[0])
+    entry: IndexEntry = index.root_of(levels[0])
     for level in levels:
         if isinstance(entry, Message):
             break
@@ -111,7 +111,7 @@ def child_names(index: Index, levels: list[bytes]) -> list[bytes]:
     """The names one level below, in the order they came."""
     if not levels:
         return list(index.root.children) + list(index.dollar.children)
-    entry = find_place(index, levels)
+    entry = find_entry(index, levels)
     if isinstance(entry, Node):
         return list(entry.children)
     lone = find_lone(index, levels)
@@ -125,7 +125,7 @@ def child_names(index: Index, levels: list[bytes]) -> list[bytes]:
 def child_count(index: Index, levels: list[bytes]) -> int:
     if not levels:
         return len(index.root.children) + len(index.dollar.children)
-    entry = find_place(index, levels)
+    entry = find_entry(index, levels)
     if isinstance(entry, Node):
         return len(entry.children)
     return len(child_names(index, levels))
@@ -134,7 +134,7 @@ def child_count(index: Index, levels: list[bytes]) -> int:
 def branch(index: Index, levels: list[bytes], name: bytes) -> Branch | None:
     """One child, not yet counted; None when it has gone."""
     path = [*levels, name]
-    entry = find_place(index, path)
+    entry = find_entry(index, path)
     if isinstance(entry, Node):
         return Branch(name, entry.value, not entry.children)
     lone = find_lone(index, path)
@@ -151,25 +151,25 @@ def count_below(index: Index, levels: list[bytes], found: Branch, visits: int) -
     """Fill in what lies at and below a branch; what is left of `visits`, 0 when they did not suffice."""
     if found.count != ANY:
         return visits - 1
-    entry = find_place(index, [*levels, found.name])
+    entry = find_entry(index, [*levels, found.name])
     count = 0
     size = 0
-    waiting: list[Entry] = [] if entry is None else [entry]
+    waiting: list[IndexEntry] = [] if entry is None else [entry]
     while waiting:
-        place = waiting.pop()
-        if isinstance(place, Message):
+        below = waiting.pop()
+        if isinstance(below, Message):
             count += 1
-            size += place.size()
+            size += below.size()
             visits -= 1
             continue
-        assert isinstance(place, Node)
-        if place.value is not None:
+        assert isinstance(below, Node)
+        if below.value is not None:
             count += 1
-            size += place.value.size()
+            size += below.value.size()
         visits -= 1
-        if len(place.children) > visits:
+        if len(below.children) > visits:
             return 0
-        waiting.extend(place.children.values())
+        waiting.extend(below.children.values())
     found.count = count
     found.size = size
     return max(visits, 0)

@@ -15,7 +15,7 @@ from holdfast.journal.record import offset_of
 HIGH_WATER_BYTES: Final = 64 * 1024 * 1024
 
 
-class Journal(Protocol):
+class JournalWriter(Protocol):
     """What is asked of the journal's writer."""
 
     next_offset: int
@@ -31,7 +31,9 @@ class Journal(Protocol):
 class JournalLog(Log):
     """`batches` are the last offsets of what is on its way to the disk and waited for, oldest first."""
 
-    def __init__(self, journal: Journal, *, waits: bool, waits_to_deliver: bool, history_filters: list[bytes]) -> None:
+    def __init__(
+        self, journal: JournalWriter, *, waits: bool, waits_to_deliver: bool, history_filters: list[bytes]
+    ) -> None:
         super().__init__(
             waits=waits, waits_to_deliver=waits_to_deliver, keeps_state=True, history_filters=history_filters
         )

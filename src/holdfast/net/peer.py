@@ -19,8 +19,8 @@ WRITE_HIGH_WATER = 512 * 1024
 CLOSE_GRACE_S = 3.0
 # A publisher that is faster than most of its receivers is not read from for a step of this length, and again while it
 # still is, but for no more steps than this.
-HOLD_STEP_S = 0.002
-HOLD_STEPS = 50
+PAUSE_STEP_S = 0.002
+PAUSE_STEPS = 50
 
 # Stands in for the connection of a peer that is closed.
 GONE = Connection(Peer(), 0)
@@ -70,16 +70,16 @@ class StreamPeer(Peer, asyncio.Protocol):
             driver.receive(self.connection, data)
         if (self.connection.backpressured or driver.log.is_behind()) and self.transport is not None:
             self.transport.pause_reading()
-            driver.loop.call_later(HOLD_STEP_S, self.hold, 1)
+            driver.loop.call_later(PAUSE_STEP_S, self.read_on_later, 1)
 
-    def hold(self, steps: int) -> None:
+    def read_on_later(self, steps: int) -> None:
         """Read on as soon as one of the receivers has room, and soon in any case: no reader may stall a publisher."""
         if self.transport is None or self.transport.is_closing():
             return
         driver = self.driver
-        waits = steps < HOLD_STEPS and driver.broker.is_backpressured(self.connection, driver.now_ms())
+        waits = steps < PAUSE_STEPS and driver.broker.is_backpressured(self.connection, driver.now_ms())
         if waits or driver.log.is_behind():
-            driver.loop.call_later(HOLD_STEP_S, self.hold, steps + 1)
+            driver.loop.call_later(PAUSE_STEP_S, self.read_on_later, steps + 1)
         else:
             self.connection.backpressured = False
             self.transport.resume_reading()

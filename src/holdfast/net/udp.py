@@ -28,39 +28,39 @@ RECEIVE_BUFFER = 8 * 1024 * 1024
 BURST = 64
 PAUSE_S = 0.005
 # How long to leave the socket alone while the disk is behind.
-HOLD_S = 0.002
+PAUSE_READING_S = 0.002
 
 
 class SnPeer(DatagramPeer):
     """One client. `connection` is GONE once it is closed, so that the two do not keep each other in memory."""
 
-    __slots__ = ("backlog", "connection", "endpoint", "envelope", "place", "policy")
+    __slots__ = ("backlog", "connection", "endpoint", "envelope", "policy", "socket_address")
 
-    def __init__(self, endpoint: "UdpEndpoint", place: object, envelope: Envelope | None) -> None:
+    def __init__(self, endpoint: "UdpEndpoint", socket_address: object, envelope: Envelope | None) -> None:
         self.endpoint = endpoint
         self.policy = endpoint.policy
-        self.place = place
+        self.socket_address = socket_address
         self.envelope = envelope
         self.connection: Connection = GONE
         self.backlog: deque[bytes] | None = None
 
     @property
     def address(self) -> str:
-        return format_address(self.place)
+        return format_address(self.socket_address)
 
     def remote_address(self) -> str:
         return self.address
 
     def write(self, data: bytes) -> None:
         if self.envelope is None and data[0] == len(data) and self.backlog is None:
-            self.endpoint.transmit(data, self.place)
+            self.endpoint.transmit(data, self.socket_address)
             return
         packets = datagrams(data, self.envelope)
         if self.backlog is not None:
             self.backlog.extend(packets)
             return
         for packet in packets[:BURST]:
-            self.endpoint.transmit(packet, self.place)
+            self.endpoint.transmit(packet, self.socket_address)
         if len(packets) > BURST:
             self.backlog = deque(packets[BURST:])
             driver = self.endpoint.driver
@@ -72,7 +72,7 @@ class SnPeer(DatagramPeer):
         if backlog is None:
             return
         for _ in range(min(BURST, len(backlog))):
-            self.endpoint.transmit(backlog.popleft(), self.place)
+            self.endpoint.transmit(backlog.popleft(), self.socket_address)
         driver = self.endpoint.driver
         if backlog:
             driver.loop.call_later(PAUSE_S, self.go_on)
@@ -88,7 +88,7 @@ class SnPeer(DatagramPeer):
         self.connection = connection
 
     def move(self, address: object, envelope: Envelope | None) -> None:
-        self.place = address
+        self.socket_address = address
         self.envelope = envelope
 
 
@@ -138,11 +138,11 @@ class UdpEndpoint(Datagrams):
         if driver.log.is_behind():
             driver.loop.remove_reader(self.sock)
             self.reading = False
-            self.timers["hold"] = driver.loop.call_later(HOLD_S, self.hold)
+            self.timers["pause"] = driver.loop.call_later(PAUSE_READING_S, self.read_on_later)
 
-    def hold(self) -> None:
+    def read_on_later(self) -> None:
         if self.driver.log.is_behind():
-            self.timers["hold"] = self.driver.loop.call_later(HOLD_S, self.hold)
+            self.timers["pause"] = self.driver.loop.call_later(PAUSE_READING_S, self.read_on_later)
         else:
             self.start()
 

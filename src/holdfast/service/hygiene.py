@@ -10,7 +10,7 @@ from holdfast.broker.message import Message
 from holdfast.broker.views import HygieneScan, Tally, scan_some
 from holdfast.rules.hygiene import has_gone, state_topic
 from holdfast.service.messages import iso, summary_of
-from holdfast.service.source import PORTION, RetainedSource
+from holdfast.service.source import WALK_PORTION, RetainedSource
 
 DAY_MS = 86_400_000
 FRESH_S = 10.0
@@ -50,7 +50,7 @@ class HygieneService:
         cursor = index.cursor(b"#", self.source.version)
         try:
             while not cursor.ended:
-                scan_some(cursor, scan, PORTION)
+                scan_some(cursor, scan, WALK_PORTION)
                 await asyncio.sleep(0)
         finally:
             index.release(cursor)

@@ -19,7 +19,7 @@ from holdfast.broker.views import Query, collect
 from holdfast.service.requests import Conditions
 
 # Places looked at before the event loop has its turn.
-PORTION = 2000
+WALK_PORTION = 2000
 
 T = TypeVar("T")
 
@@ -148,7 +148,7 @@ class RetainedSource(ABC):
         index = self.index
         try:
             while not cursor.ended:
-                yield collect(cursor, query, self.now_ms(), PORTION, PORTION)
+                yield collect(cursor, query, self.now_ms(), WALK_PORTION, WALK_PORTION)
                 await asyncio.sleep(0)
         finally:
             index.release(cursor)

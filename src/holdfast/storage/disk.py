@@ -11,10 +11,10 @@ from holdfast.broker.effects import Effects
 from holdfast.journal.log import JournalLog
 from holdfast.journal.writer import Event
 from holdfast.storage.folder import DataFolder
-from holdfast.storage.followers import FollowerProcess, history_process, state_process
+from holdfast.storage.followers import FollowerProcess, Report, history_process, state_process
+from holdfast.storage.loading import load_retained, load_sessions, use_disk
 from holdfast.storage.progress import StartProgress
 from holdfast.storage.recovery import Recovered, recover
-from holdfast.storage.restore import restore_retained, restore_sessions, use_disk
 
 log = logging.getLogger("holdfast.storage")
 
@@ -75,12 +75,12 @@ class DiskStorage:
         gc.disable()  # what is loaded stays: looking for garbage in it again and again only takes time
         try:
             if in_memory:
-                restore_retained(broker, recovered.store, now_ms, self.progress)
+                load_retained(broker, recovered.store, now_ms, self.progress)
             else:
                 index = use_disk(broker, recovered.store, now_ms, self.progress)
                 self.on_applied = index.view.on_applied
                 self.trims = True
-            effects = restore_sessions(broker, recovered.store, now_ms, self.progress)
+            effects = load_sessions(broker, recovered.store, now_ms, self.progress)
         finally:
             gc.enable()
             self.progress.close()
@@ -128,21 +128,20 @@ class DiskStorage:
         level = logging.ERROR if event.kind in WORRYING else logging.INFO
         log.log(level, "journal %s", event.kind, extra={"detail": event.message})
 
-    def on_report(self, name: str, report: dict[str, object]) -> None:
+    def on_report(self, name: str, report: Report) -> None:
         assert self.recovered is not None
-        passed = report.get("passed")
-        if isinstance(passed, int):
-            self.recovered.journal.passed(name, passed)
-        at = report.get("at")
-        if isinstance(at, int):
-            self.reached[name] = at
+        if report.passed is not None:
+            self.recovered.journal.passed(name, report.passed)
+        if report.at is not None:
+            self.reached[name] = report.at
             if self.problems.pop(name, None):
                 log.info("caught up", extra={"part": name})
             if name == "state":
-                self.on_applied(at)
-        for kind in ("problem", "loss", "note"):
-            text = report.get(kind)
-            if isinstance(text, str):
-                if kind == "problem":
-                    self.problems[name] = text
-                log.log(logging.INFO if kind == "note" else logging.ERROR, kind, extra={"part": name, "detail": text})
+                self.on_applied(report.at)
+        if report.problem:
+            self.problems[name] = report.problem
+            log.error("problem", extra={"part": name, "detail": report.problem})
+        if report.loss:
+            log.error("loss", extra={"part": name, "detail": report.loss})
+        if report.note:
+            log.info("note", extra={"part": name, "detail": report.note})

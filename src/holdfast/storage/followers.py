@@ -7,22 +7,41 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.state.check import child_environment
-
-Report = Callable[[str, dict[str, object]], None]
 
 MODULE = "holdfast.storage.follower_main"
 RESTART_S = 2.0
 
 
-class FollowerProcess:
-    """`on_report` gets the follower's name and what it says: `at`, `passed`, `count`, `rows`, or a text for the
-    operator as `problem`, `loss` or `note`.
+@dataclass(frozen=True)
+class Report:
+    """What a follower says, one line of JSON each: how far it has read (`at`), up to where it needs the journal no more
+    (`passed`), how many records or rows that were, or a text for the operator.
     """
 
-    def __init__(self, name: str, arguments: list[str], on_report: Report) -> None:
+    at: int | None = None
+    passed: int | None = None
+    count: int | None = None
+    rows: int | None = None
+    problem: str = ""
+    loss: str = ""
+    note: str = ""
+
+    @staticmethod
+    def of(line: bytes) -> "Report":
+        return Report(**json.loads(line))
+
+
+OnReport = Callable[[str, Report], None]
+
+
+class FollowerProcess:
+    """`on_report` gets the follower's name and what it says."""
+
+    def __init__(self, name: str, arguments: list[str], on_report: OnReport) -> None:
         self.name = name
         self.arguments = arguments
         self.on_report = on_report
@@ -38,7 +57,7 @@ class FollowerProcess:
             code = await self.run_once()
             if self.stopping:
                 return
-            self.on_report(self.name, {"problem": f"{self.name} process ended with code {code}, starting it again"})
+            self.on_report(self.name, Report(problem=f"{self.name} process ended with code {code}, starting it again"))
             await asyncio.sleep(RESTART_S)
 
     async def run_once(self) -> int:
@@ -54,7 +73,7 @@ class FollowerProcess:
         )
         assert self.process.stdout is not None
         while line := await self.process.stdout.readline():
-            self.on_report(self.name, json.loads(line))
+            self.on_report(self.name, Report.of(line))
         return await self.process.wait()
 
     async def stop(self, within_s: float | None) -> None:
@@ -70,19 +89,21 @@ class FollowerProcess:
             try:
                 await asyncio.wait_for(self.process.wait(), within_s)
             except TimeoutError:
-                self.on_report(self.name, {"note": f"{self.name} is behind the journal and goes on at the next start"})
+                self.on_report(
+                    self.name, Report(note=f"{self.name} is behind the journal and goes on at the next start")
+                )
                 self.process.kill()
                 await self.process.wait()
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
 
-def state_process(root: Path, on_report: Report) -> FollowerProcess:
+def state_process(root: Path, on_report: OnReport) -> FollowerProcess:
     return FollowerProcess("state", [str(root)], on_report)
 
 
 def history_process(
-    root: Path, on_report: Report, flush_interval_s: float = 1.0, retention_s: int = 0, retention_bytes: int = 0
+    root: Path, on_report: OnReport, flush_interval_s: float = 1.0, retention_s: int = 0, retention_bytes: int = 0
 ) -> FollowerProcess:
     options = {"flush_interval_s": flush_interval_s, "retention_s": retention_s, "retention_bytes": retention_bytes}
     return FollowerProcess("history", [str(root), json.dumps(options)], on_report)

@@ -14,7 +14,7 @@ from holdfast.history.table import last_offset, load
 from holdfast.journal.writer import Options
 from holdfast.state.store import StateStore
 from holdfast.storage.folder import DataFolder
-from holdfast.storage.followers import FollowerProcess, history_process, state_process
+from holdfast.storage.followers import FollowerProcess, Report, history_process, state_process
 from holdfast.storage.recovery import Recovered, recover
 from log_records import retained
 
@@ -39,15 +39,15 @@ class Run:
         self.offset = self.recovered.journal.next_offset
         self.followers = [state_process(root, self.hear), history_process(root, self.hear, flush_interval_s=0.2)]
 
-    def hear(self, name: str, report: dict[str, object]) -> None:
-        for key, value in report.items():
-            if key == "at" and isinstance(value, int):
-                self.reached[name] = value
-            elif key == "passed" and isinstance(value, int):
-                self.passed[name] = value
-                self.recovered.journal.passed(name, value)
-            elif key in ("problem", "loss", "note"):
-                self.texts.append(f"{name} {key}: {value}")
+    def hear(self, name: str, report: Report) -> None:
+        if report.at is not None:
+            self.reached[name] = report.at
+        if report.passed is not None:
+            self.passed[name] = report.passed
+            self.recovered.journal.passed(name, report.passed)
+        for kind, text in (("problem", report.problem), ("loss", report.loss), ("note", report.note)):
+            if text:
+                self.texts.append(f"{name} {kind}: {text}")
 
     def start(self) -> None:
         for follower in self.followers:

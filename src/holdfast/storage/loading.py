@@ -23,7 +23,7 @@ from holdfast.storage.progress import Progress, silent
 SESSIONS_AT_ONCE = 1000
 
 
-def restore_retained(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> None:
+def load_retained(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> None:
     """Load the retained set into memory. What expired meanwhile stays behind."""
     retained = broker.retained
     total = store.retained.statistics().count
@@ -58,19 +58,19 @@ def use_disk(broker: Broker, store: StateStore, now_ms: int, progress: Progress 
     return index
 
 
-def restore_sessions(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> Effects:
+def load_sessions(broker: Broker, store: StateStore, now_ms: int, progress: Progress = silent) -> Effects:
     """Load the sessions; returns what follows from that, to be carried out before anything else happens."""
     broker.begin(now_ms)
     messages = store.sessions.messages()
     sessions = store.sessions.all()
     for count, stored in enumerate(sessions, 1):
-        restore_session(broker, stored, messages)
+        load_session(broker, stored, messages)
         if count % SESSIONS_AT_ONCE == 0:
             progress("loading sessions", count, len(sessions))
     return broker.finish()
 
 
-def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, Message]) -> None:
+def load_session(broker: Broker, stored: StoredSession, messages: dict[int, Message]) -> None:
     record = stored.record
     session = Session(record.client_id, record.owner, record.connected_at_ms)
     session.record_id = record.session_id
@@ -80,9 +80,9 @@ def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, M
     for subscription in stored.subscriptions:
         add_subscription(broker, session, subscription)
     for value in stored.queue:
-        restore_delivery(broker, session, value, messages)
+        load_delivery(broker, session, value, messages)
     for snapshot in stored.snapshots.values():
-        restore_snapshot(broker, session, snapshot)
+        load_snapshot(broker, session, snapshot)
     if stored.will is not None:
         session.will = PendingWill(will_of(stored.will), stored.will.delay_interval_s)
         session.certified = stored.will.certified  # a rule may ask for that when the will is sent
@@ -93,7 +93,7 @@ def restore_session(broker: Broker, stored: StoredSession, messages: dict[int, M
     schedule_end(broker, session)
 
 
-def restore_snapshot(broker: Broker, session: Session, stored: StoredSnapshot) -> None:
+def load_snapshot(broker: Broker, session: Session, stored: StoredSnapshot) -> None:
     """A snapshot goes through the set once more and leaves out what it has sent.
 
     Which topics were deleted before it began is not known any more, so one that was to tell only changes tells all.
@@ -111,7 +111,7 @@ def restore_snapshot(broker: Broker, session: Session, stored: StoredSnapshot) -
     broker.counters.snapshots_begun += 1
 
 
-def restore_delivery(broker: Broker, session: Session, value: QueuedValue, messages: dict[int, Message]) -> None:
+def load_delivery(broker: Broker, session: Session, value: QueuedValue, messages: dict[int, Message]) -> None:
     session.next_sequence = max(session.next_sequence, value.seq + 1)
     message = messages.get(value.message_offset)
     if message is None:
