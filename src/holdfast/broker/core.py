@@ -80,6 +80,7 @@ class Broker:
         self.last_ticket = 0
         self.last_assigned = 0
         self.connect_rate: Final = LeakyBucket(settings.connect_rate, max(settings.connect_rate, 1.0))
+        self.in_call = False  # between `begin` and `finish`
         self.now_ms = 0  # of the call at hand; set by `begin` alone
         self.expiring = False
         self.met_high_water = False  # the publish at hand met a receiver that is behind
@@ -93,16 +94,20 @@ class Broker:
     # The frame of every call.
 
     def begin(self, now_ms: int) -> None:
-        """Begin a call into the broker, at this time."""
+        """Begin a call into the broker, at this time. What a call that broke off has left goes out with this one."""
         effects = self.effects
-        if effects.records or effects.writes or effects.closes:
+        if self.in_call:
+            self.recorder.break_off()
+        elif effects.records or effects.writes or effects.closes:
             raise UsageError("the effects of the last call into the broker were not carried out")
+        self.in_call = True
         self.now_ms = now_ms
 
     def finish(self) -> Effects:
         """End the call; returns the effects that follow from it."""
         if self.recorder.done or self.recorder.copied:
             self.recorder.finish()
+        self.in_call = False
         return self.effects
 
     # What comes in.

@@ -75,6 +75,16 @@ class Recorder:
                 self.add(encode_copied(self.log.order(1), copied))
             self.copied = {}
 
+    def break_off(self) -> None:
+        """Forget the publish at hand: a defect has ended the call in the middle of it."""
+        self.publishing = False
+        self.following = False
+        self.queued = []
+        self.sent = []
+        self.sent_ids = []
+        self.sent_sessions = []
+        self.deferred = []
+
     def add_done(self, session_id: int) -> None:
         sequences = self.done.pop(session_id, None)
         if sequences is not None:
