@@ -6,12 +6,13 @@ xdist's own groups rest on an id that newer versions of pytest do not let it cha
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-# One Spark session, one browser, one list of parts, one collection of all tests. Tests that start Spark as a process of
-# its own can go elsewhere.
+# One Spark session, one browser, one list of parts, one collection of all tests, cases that follow one another. Tests
+# that start Spark as a process of its own can go elsewhere.
 OWN_PROCESSES = ("tests/spark/test_exactly_once.py", "tests/spark/test_pipeline_cli.py")
 SHARED = (
     "tests/spark/",
     "tests/browser/",
+    "tests/service/",
     "tests/security/test_dependencies.py",
     "tests/conformance/test_clauses.py",
     "tests/conformance/test_retained_coverage.py",

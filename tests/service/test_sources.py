@@ -1,7 +1,8 @@
 """One table of cases for the retained service, over a running broker and over a data folder: the answers are the same.
 
 A real broker makes the data once. The running broker of the cases is one in this process, without sockets, on one copy
-of it; the folder is another copy, on which a broker is opened for each change.
+of it; the folder is another copy, on which a broker is opened for each change. The cases follow one another on the
+same two copies, so they run in one worker and in the order of the file.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ def limits() -> Settings:
 
 
 class Clock:
-    """The wall clock, put forward."""
+    """The wall clock, put forward; or one that stands still at `told_ms`."""
 
     ahead_ms = 0
+    told_ms = 0
 
     def now_ms(self) -> int:
-        return wall_clock_ms() + self.ahead_ms
+        return self.told_ms or wall_clock_ms() + self.ahead_ms
 
 
 class Told:
@@ -363,13 +365,13 @@ async def a_second_restore_finds_everything_in_its_place(services: Services) -> 
 
 @case(counts(True, restored=1, expired=1))
 async def a_message_with_a_moment_to_live_is_not_expired(services: Services) -> object:
-    services.clock.ahead_ms = services.made.soon_ms - 400 - wall_clock_ms()
+    services.clock.told_ms = services.made.soon_ms - 400
     return await restored(services, "brief/#")
 
 
 @case(counts(True, expired=2))
 async def a_message_whose_time_is_over_is_expired(services: Services) -> object:
-    services.clock.ahead_ms = services.made.soon_ms - wall_clock_ms()
+    services.clock.told_ms = services.made.soon_ms
     return await restored(services, "brief/#")
 
 
@@ -464,7 +466,7 @@ def test_both_sources_give_the_answer(
     runner, live, folder = both
     answers = []
     for services in (live, folder):
-        services.clock.ahead_ms = 0
+        services.clock.ahead_ms = services.clock.told_ms = 0
         answers.append(runner.run(answer(run, services)))
         services.source.reads_history = False
     assert answers[0] == answers[1]
