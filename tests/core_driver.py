@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.broker.batch import Batch, split
 from holdfast.broker.effects import Effects
 from holdfast.broker.log import Flushed, Log
 
@@ -14,8 +15,8 @@ class ListLog(Log):
         self.position = position
         self.records: list[bytes] = []
 
-    def append(self, records: list[bytes]) -> int:
-        self.records += records
+    def append(self, records: Batch, waited_for: bool) -> int:
+        self.records += split(records.take())
         self.durable = self.position
         return 0
 
@@ -30,9 +31,9 @@ class ListLog(Log):
 
 def carry_out(effects: Effects, log: Log | None = None) -> None:
     """Do what a call into the broker asks for: keep its records, write what may be written, close."""
-    if log is not None and effects.records:
-        log.append(effects.records)
-    effects.records = []
+    if log is not None and effects.records.count > 0:
+        log.append(effects.records, False)
+    effects.records.clear()
     for connection in effects.writes:
         outbox = connection.outbox
         outbox.listed = outbox.waits = False

@@ -13,6 +13,9 @@ from wire import PubRec, WireClient, publish
 
 SEGMENT_HEAD = 24
 FRAME_HEAD = struct.Struct("<2sII")
+RECORD_HEAD = 10
+LENGTH = struct.Struct("<I")
+BATCH = 4
 PAYLOAD = b"writer:1"
 
 
@@ -20,10 +23,18 @@ def newest_segment(data: Path) -> Path:
     return max((data / "journal").glob("*.hfj"))
 
 
-def ends_of_frames(content: bytes) -> list[int]:
+def ends_of_records(content: bytes) -> list[int]:
+    """Where the records of a segment end, those that share a frame included."""
     ends = [SEGMENT_HEAD]
     while content[ends[-1] : ends[-1] + 2] == b"\xf5H":
-        ends.append(ends[-1] + FRAME_HEAD.size + FRAME_HEAD.unpack_from(content, ends[-1])[1])
+        record = ends[-1] + FRAME_HEAD.size
+        end = record + FRAME_HEAD.unpack_from(content, ends[-1])[1]
+        at = record + RECORD_HEAD
+        while content[record + 1] == BATCH and at < end:
+            at += LENGTH.size + LENGTH.unpack_from(content, at)[0]
+            ends.append(at)
+        if ends[-1] != end:
+            ends.append(end)
     return ends
 
 
@@ -44,12 +55,12 @@ def published_once(data: Path) -> tuple[bytes, list[int]]:
     with WireClient(broker.port, 5) as client:
         assert connect_lasting(client, "writer", 5)
         client.ping()
-        before = ends_of_frames(newest_segment(data).read_bytes())
+        before = ends_of_records(newest_segment(data).read_bytes())
         client.send(publish("q", PAYLOAD, qos=2, packet_id=1, version=5))
         client.expect(PubRec, packet_id=1)
         broker.kill()
     content = newest_segment(data).read_bytes()
-    return content, ends_of_frames(content)[len(before) - 1 :]
+    return content, ends_of_records(content)[len(before) - 1 :]
 
 
 def finish(data: Path) -> list[bytes]:

@@ -11,16 +11,19 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
 from crash_actors import FOR_EVER, QueueWriter, Subscriber
+from holdfast.broker.batch import split
 from holdfast.broker.core import Broker
 from holdfast.broker.session import Connection
 from holdfast.broker.settings import Settings
 from holdfast.errors import StoreError
 from holdfast.journal.log import JournalLog
+from holdfast.journal.record import Chunk
 from holdfast.net.driver import Driver
 from holdfast.state.store import StateStore
 from holdfast.storage.loading import load_sessions
@@ -37,18 +40,38 @@ Done = Callable[[StoreError | None], None]
 
 
 class SlowJournal:
-    """Stands where the journal does, and writes only when told to."""
+    """Stands where the journal does, and writes when told to, or at once while it is quick and nothing waits."""
 
     healthy = True
     backlog = 0
 
-    def __init__(self, next_offset: int) -> None:
+    def __init__(self, next_offset: int, chance: Random) -> None:
         self.next_offset = next_offset
+        self.chance = chance
         self.waiting: deque[tuple[list[bytes], Done | None]] = deque()
+        self.aside: list[tuple[list[bytes], Done | None]] = []
         self.durable: list[bytes] = []
 
-    def append(self, records: list[bytes], done: Done | None = None) -> None:
-        self.waiting.append((records, done))
+    @property
+    def quick(self) -> bool:
+        return self.chance.random() < 0.5
+
+    def append_chunk(self, chunk: Chunk, done: Done | None) -> None:
+        self.commit_there()
+        self.waiting.append((split(chunk.data), done))
+
+    def put_aside(self, chunk: Chunk, done: Done) -> None:
+        self.aside.append((split(chunk.data), done))
+
+    def commit_here(self) -> None:
+        at_rest = not self.waiting
+        self.commit_there()
+        if at_rest:
+            self.write(len(self.waiting))
+
+    def commit_there(self) -> None:
+        self.waiting += self.aside
+        self.aside = []
 
     def write(self, count: int) -> None:
         """The oldest of what waits is durable now, and those who waited for it are told."""
@@ -71,8 +94,8 @@ class Turns:
     def __init__(self) -> None:
         self.soon: deque[Callable[[], None]] = deque()
 
-    def call_soon(self, action: Callable[[], None]) -> None:
-        self.soon.append(action)
+    def call_soon(self, action: Callable[..., None], *arguments: object) -> None:
+        self.soon.append(partial(action, *arguments))
 
     def run(self) -> None:
         while self.soon:
@@ -144,7 +167,7 @@ class CrashWorld:
 
     def start(self) -> None:
         self.broker = Broker(Settings(), "auto-")
-        self.journal = SlowJournal(self.offset + 1)
+        self.journal = SlowJournal(self.offset + 1, self.chance)
         self.applied = 0
         self.turns = Turns()
         self.driver = Driver(self.broker, cast("AbstractEventLoop", self.turns))

@@ -98,7 +98,7 @@ class Broker:
         effects = self.effects
         if self.in_call:
             self.recorder.break_off()
-        elif effects.records or effects.writes or effects.closes:
+        elif effects.records.count > 0 or effects.writes or effects.closes:
             raise UsageError("the effects of the last call into the broker were not carried out")
         self.in_call = True
         self.now_ms = now_ms
@@ -326,6 +326,7 @@ class Broker:
         """What this connection is sent in this call acknowledges its entries, so it leaves when they are kept."""
         if self.log.waits:
             connection.outbox.waits = True
+            self.effects.waits = True
 
     def wake(self, snapshot: Snapshot) -> None:
         if not snapshot.running and not snapshot.ended:

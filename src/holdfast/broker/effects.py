@@ -8,6 +8,7 @@ depend on them wait for it. It reaches the world through the ports alone: `Log.a
 from collections import deque
 from typing import Final, final
 
+from holdfast.broker.batch import Batch
 from holdfast.broker.log import Log
 from holdfast.broker.session import Connection
 from holdfast.errors import StoreError
@@ -30,7 +31,8 @@ class Effects:
     """
 
     def __init__(self) -> None:
-        self.records: list[bytes] = []
+        self.records: Final = Batch()
+        self.waits = False  # there is an outbox that waits for the records
         self.writes: list[Connection] = []
         self.closes: list[Connection] = []
         self.notes: list[tuple[Connection, str]] = []
@@ -115,10 +117,9 @@ class Release:
     def carry_out(self, effects: Effects) -> None:
         """Keep the records, let go what may leave at once, hold back the rest, and close what is to be closed."""
         after = 0
-        if effects.records:
-            records = effects.records
-            effects.records = []
-            after = self.log.append(records)
+        if effects.records.count > 0:
+            after = self.log.append(effects.records, effects.waits or self.log.waits_to_deliver)
+        effects.waits = False
         if effects.writes:
             holds_all = after > 0 and self.log.waits_to_deliver
             for connection in effects.writes:
@@ -130,6 +131,8 @@ class Release:
                         self.held.append(Held(last, connection, outbox.drain()))
                         outbox.held += 1
                 elif outbox.pieces and not outbox.blocked:
+                    if after == 0:
+                        self.log.served += 1
                     self.write(connection, outbox.drain())
                 outbox.waits = False
             effects.writes.clear()

@@ -351,9 +351,7 @@ def forward_singly(
     if route is None or session is None:
         return
     only = Route(route.topic_field, route.levels, route.generation, None)
-    for receiver in route.receivers:
-        if receiver.session is session:
-            only.receivers.append(receiver)
+    only.receivers = [receiver for receiver in route.receivers if receiver.session is session]
     broker.recorder.publishing = True
     for message in messages(broker, connection, data, run, first_offset):
         deliver(broker, message, only, connection.session)

@@ -16,11 +16,13 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
+from holdfast.broker.batch import Batch
 from holdfast.broker.topics import matches
 from holdfast.errors import StoreError
 
 Durable = Callable[[int, StoreError | None], None]
 Flushed = Callable[[StoreError | None], None]
+AtEndOfTurn = Callable[[Callable[[], None]], object]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -38,6 +40,8 @@ class Log:
         self.durable = 0  # the offset up to which entries are known to be kept
         self.healthy = True  # what is appended now can be made durable
         self.on_durable: Durable = ignore
+        self.served = 0  # calls whose bytes left at once, since nothing of them waits for the log
+        self.at_end_of_turn: AtEndOfTurn | None = None  # where the driver handles what came in together in turns
 
     def order(self, count: int) -> int:
         """Give the next `count` entries their offsets; returns the first of them."""
@@ -45,8 +49,8 @@ class Log:
         self.position += count
         return first
 
-    def append(self, records: list[bytes]) -> int:
-        """Keep the records of one call, all of them or none.
+    def append(self, records: Batch, waited_for: bool) -> int:
+        """Take the records of one call, and keep all of them or none. `waited_for`: some bytes depend on them.
 
         Returns the offset that bytes which depend on them have to wait for, 0 when there is nothing to wait for.
         """
@@ -72,7 +76,8 @@ class NullLog(Log):
     def __init__(self) -> None:
         super().__init__(waits=False, waits_to_deliver=False, keeps_state=False, history_filters=[])
 
-    def append(self, records: list[bytes]) -> int:
+    def append(self, records: Batch, waited_for: bool) -> int:
+        records.clear()
         self.durable = self.position
         return 0
 

@@ -105,7 +105,11 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
                     raise ProtocolError("a client's PUBLISH carries a subscription identifier")
         if len(field) == 2:
             raise ProtocolError("topic name is empty and there is no topic alias")
-    route = broker.route_of(connection, field)
+    known = connection.last_route
+    if known is None or field != connection.last_topic or known.generation != broker.subscriptions.generation:
+        route = broker.route_of(connection, field)
+    else:
+        route = known
     settings = broker.settings
     retain = first & 1 != 0
     if qos > settings.max_qos:  # [5: MQTT-3.2.2-11]

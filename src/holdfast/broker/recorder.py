@@ -10,7 +10,7 @@ from typing import Final, final
 from holdfast.broker.effects import Effects
 from holdfast.broker.log import Log
 from holdfast.broker.message import CLEARED, LIVE, SET, Message
-from holdfast.broker.records import encode_publish, encode_stored_message
+from holdfast.broker.records import HISTORY, encode_stored_message, publish_marks, publish_size, write_publish
 from holdfast.broker.session import Connection, Delivery, PendingWill, Session, Subscription
 from holdfast.broker.session_records import (
     RELEASING,
@@ -63,7 +63,7 @@ class Recorder:
         self.copied: dict[int, CopiedRecord] = {}
 
     def add(self, record: bytes) -> None:
-        self.effects.records.append(record)
+        self.effects.records.add(record)
 
     def finish(self) -> None:
         """Add what was gathered for the end of the call."""
@@ -98,9 +98,13 @@ class Recorder:
         kept = len(self.queued) > 0
         changes = outcome in (SET, CLEARED)
         if kept or changes or history:
-            self.effects.records.append(encode_publish(message, outcome, history, kept, told))
+            self.add_publish(message, outcome, publish_marks(history, kept, told))
         if kept or self.deferred:
             self.add_queued(message.offset)
+
+    def add_publish(self, message: Message, outcome: int, marks: int) -> None:
+        writer = self.effects.records.begin(message.offset, publish_size(message))
+        write_publish(writer, message, outcome, marks)
 
     def on_requeued(self, message: Message) -> None:
         """Record that a message which one member of a group had been given waits for another now."""
@@ -114,7 +118,7 @@ class Recorder:
         """Record a delivered run of messages that no session waits for; `recorded` are those that go to the history."""
         self.publishing = False
         for message in recorded:
-            self.add(encode_publish(message, LIVE, True, False))
+            self.add_publish(message, LIVE, HISTORY)
         if self.deferred:
             self.add_queued(0)
 

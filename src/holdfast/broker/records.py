@@ -10,6 +10,8 @@ sessions and their snapshots stand in `session_records.py`.
 import struct
 from typing import Final, final
 
+from librt.strings import BytesWriter, read_i64_le, write_i32_le, write_i64_le
+
 from holdfast.broker.message import CLEARED, SET, Message, Publisher, topic_field
 from holdfast.errors import StoreError
 
@@ -57,8 +59,7 @@ def record_kind(record: bytes) -> int:
 
 
 def record_offset(record: bytes) -> int:
-    offset: int = NUMBER.unpack_from(record, 2)[0]
-    return offset
+    return read_i64_le(record, 2)
 
 
 def publisher_of(origin: bytes) -> Publisher:
@@ -73,33 +74,60 @@ def publisher_of(origin: bytes) -> Publisher:
 
 def encode_publish(message: Message, outcome: int, history: bool, kept: bool, told: bool = False) -> bytes:
     """Return the record of an accepted publish, which has the offset of the message."""
-    flags = message.qos
+    writer = BytesWriter()
+    write_publish(writer, message, outcome, publish_marks(history, kept, told))
+    return writer.getvalue()
+
+
+def publish_marks(history: bool, kept: bool, told: bool) -> int:
+    """Return the flags of a publish that do not come from its message."""
+    marks = 0
     if told:
-        flags |= TOLD
+        marks |= TOLD
+    if history:
+        marks |= HISTORY
+    if kept:
+        marks |= KEPT
+    return marks
+
+
+def publish_size(message: Message) -> int:
+    """Return the size of the record of a publish."""
+    return (
+        PUBLISH_SIZE
+        - 2
+        + len(message.topic_field)
+        + len(message.publisher.origin)
+        + len(message.properties)
+        + len(message.payload)
+    )
+
+
+def write_publish(writer: BytesWriter, message: Message, outcome: int, marks: int) -> None:
+    """Write the record of a publish, as `PUBLISH_HEAD` has it and the texts behind it."""
+    flags = message.qos | marks
     if message.retain:
         flags |= RETAIN
     if message.interval_given:
         flags |= INTERVAL_GIVEN
-    if history:
-        flags |= HISTORY
-    if kept:
-        flags |= KEPT
-    field = message.topic_field
+    topic = message.topic_field
     origin = message.publisher.origin
     properties = message.properties
-    head: bytes = PUBLISH_HEAD.pack(
-        VERSION,
-        PUBLISH,
-        message.offset,
-        message.stored_at_ms,
-        message.expires_at_ms,
-        flags,
-        outcome,
-        len(field) - 2,
-        len(origin),
-        len(properties),
-    )
-    return b"".join((head, field[2:], origin, properties, message.payload))
+    writer.append(VERSION)
+    writer.append(PUBLISH)
+    write_i64_le(writer, message.offset)
+    write_i64_le(writer, message.stored_at_ms)
+    write_i64_le(writer, message.expires_at_ms)
+    writer.append(flags)
+    writer.append(outcome)
+    writer.append(topic[1])  # the length stands in front of the topic, the other way round
+    writer.append(topic[0])
+    write_i32_le(writer, len(origin))
+    write_i32_le(writer, len(properties))
+    writer.write(topic[2:])
+    writer.write(origin)
+    writer.write(properties)
+    writer.write(message.payload)
 
 
 @final
@@ -216,7 +244,7 @@ class Changes:
     def add_all(self, records: list[bytes], after: int) -> int:
         """Add the records after offset `after`; returns the offset of the last one, or `after` if there are none."""
         for record in records:
-            offset: int = NUMBER.unpack_from(record, 2)[0]
+            offset = int(read_i64_le(record, 2))
             if offset <= after:
                 continue
             after = offset

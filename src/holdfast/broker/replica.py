@@ -118,7 +118,8 @@ class Replica:
             self.apply_kind(record_kind(record), record)
             broker.recorder.following = False
             log.position = reached  # what follows from the entry has its offsets from where it came
-            broker.effects.records = [record]
+            broker.effects.records.clear()
+            broker.effects.records.add(record)
         return broker.finish()
 
     def apply_kind(self, kind: int, record: bytes) -> None:

@@ -420,6 +420,11 @@ class Receiver:
         self.no_local = self.no_local or subscription.no_local
 
 
+# Most topics have none; these are never added to.
+NO_RECEIVERS: Final[list[Receiver]] = []
+NO_GROUPS: Final[list[SharedGroup]] = []
+
+
 @final
 class Route:
     """Who receives a topic, worked out once and kept until a subscription changes."""
@@ -431,8 +436,8 @@ class Route:
         self.policies: Final = policies
         self.recorded = False  # goes to the history
         self.persistent = False  # may have to wait for someone who outlives a connection
-        self.receivers: list[Receiver] = []
-        self.groups: list[SharedGroup] = []
+        self.receivers = NO_RECEIVERS
+        self.groups = NO_GROUPS
         # Topics that only the broker itself writes to.
         self.reserved: Final = topic_field[2] == DOLLAR and is_reserved(topic_field[2:])
         # Every receiver takes a QoS 0 frame as it is: no identifiers, no No Local, no shared groups.

@@ -7,12 +7,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
+from holdfast.broker.batch import Batch
 from holdfast.broker.log import Flushed, Log
 from holdfast.errors import StoreError
-from holdfast.journal.record import offset_of
+from holdfast.journal.record import Chunk
 
 # How much may wait for the disk before publishers are read from more slowly.
 HIGH_WATER_BYTES: Final = 64 * 1024 * 1024
+
+Done = Callable[[StoreError | None], None]
 
 
 class JournalWriter(Protocol):
@@ -24,12 +27,26 @@ class JournalWriter(Protocol):
     @property
     def backlog(self) -> int: ...
 
-    def append(self, records: list[bytes], done: Callable[[StoreError | None], None] | None = None) -> None: ...
+    @property
+    def quick(self) -> bool: ...
+
+    def append_chunk(self, chunk: Chunk, done: Done | None) -> None: ...
+
+    def put_aside(self, chunk: Chunk, done: Done) -> None: ...
+
+    def commit_here(self) -> None: ...
+
+    def commit_there(self) -> None: ...
 
 
 @final
 class JournalLog(Log):
-    """`batches` are the last offsets of what is on its way to the disk and waited for, oldest first."""
+    """`batches` are the last offsets of what is on its way to the disk and waited for, oldest first.
+
+    Whoever drives the broker says with `at_end_of_turn` how to be called when all that came in together was handled.
+    If by then everyone who was served waits for the disk, and the disk is quick, there is nothing better to do than to
+    wait with them: the sync is done right there. Otherwise it is the journal's thread that waits.
+    """
 
     def __init__(
         self, journal: JournalWriter, *, waits: bool, waits_to_deliver: bool, history_filters: list[bytes]
@@ -41,15 +58,35 @@ class JournalLog(Log):
         self.position = journal.next_offset - 1
         self.durable = self.position
         self.batches: deque[int] = deque()
+        self.turn_ends = False  # `at_end_of_turn` was asked to call
+        self.served_before = 0  # what `served` was when it last did
 
-    def append(self, records: list[bytes]) -> int:
+    def append(self, records: Batch, waited_for: bool) -> int:
+        count, first, last = records.count, records.first, records.last
+        chunk = Chunk(records.take(), count, first, last)
+        journal = self.journal
         if not self.waits:
-            self.journal.append(records)
+            journal.append_chunk(chunk, None)
             return 0
-        last = offset_of(records[-1])
         self.batches.append(last)
-        self.journal.append(records, self.on_synced)
+        at_end_of_turn = self.at_end_of_turn
+        if at_end_of_turn is not None and waited_for and self.served == self.served_before and journal.quick:
+            journal.put_aside(chunk, self.on_synced)
+        else:
+            journal.append_chunk(chunk, self.on_synced)
+        if at_end_of_turn is not None and not self.turn_ends:
+            self.turn_ends = True
+            at_end_of_turn(self.on_turn_end)
         return last
+
+    def on_turn_end(self) -> None:
+        self.turn_ends = False
+        alone = self.served == self.served_before
+        self.served_before = self.served
+        if alone:
+            self.journal.commit_here()
+        else:
+            self.journal.commit_there()
 
     def on_synced(self, error: StoreError | None) -> None:
         last = self.batches.popleft()
@@ -59,7 +96,7 @@ class JournalLog(Log):
         self.on_durable(last, error)
 
     def flush(self, done: Flushed) -> None:
-        self.journal.append([], done)
+        self.journal.append_chunk(Chunk(b"", 0, 0, 0), done)
 
     def is_behind(self) -> bool:
         return self.journal.backlog > HIGH_WATER_BYTES

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.journal.disk import Disk, write_all
-from holdfast.journal.record import BAD, EMPTY, FRAME_SIZE, LIMIT, RECORD_MAX, RECORD_MIN, find_frame, offset_of, scan
+from holdfast.journal.record import (
+    BAD,
+    BATCH_HEAD,
+    EMPTY,
+    FRAME_SIZE,
+    LIMIT,
+    RECORD_MAX,
+    find_frame,
+    first_offset,
+    scan,
+)
 from holdfast.journal.segment import HEAD_SIZE, SegmentName, checksum, head_problem, segment_names
 
 EVERYTHING = (1 << 64) - 1
@@ -154,9 +164,9 @@ class Reader:
         else:
             if following is None and self.last >= self.promised:
                 return False
-            sound = find_frame(data, 0, self.last, checksum)
+            sound = find_frame(data, 1, self.last, checksum)
             if sound > 0:
-                lost = offset_of(data[sound + FRAME_SIZE : sound + FRAME_SIZE + RECORD_MIN]) - 1
+                lost = first_offset(data[sound + FRAME_SIZE : sound + FRAME_SIZE + BATCH_HEAD]) - 1
                 self.report(self.position, lost, "bytes that are not a record", data[:sound])
                 self.position += sound
                 return True

@@ -2,7 +2,8 @@
 
     marker (2) | length of the record (4) | CRC32C of the record (4) | record: version (1), kind (1), offset (8), ...
 
-A wrong length shows in the checksum, which then covers other bytes than it was made of. The marker lets
+Records that come together share a frame, and so a checksum: a BATCH has them behind its head, each with its length in
+front. A wrong length shows in the checksum, which then covers other bytes than it was made of. The marker lets
 a reader find the next record after a damaged one: its first byte never occurs in UTF-8 text. Nothing here knows what a
 record means beyond its offset, and nothing does I/O. This module is compiled with the hot set, so the checksum, which
 comes from a library, is handed in.
@@ -12,11 +13,17 @@ import struct
 from collections.abc import Callable
 from typing import Final, final
 
+from librt.strings import read_i32_le, read_i64_le
+
+from holdfast.broker.batch import LENGTH_SIZE, Batch
+
 MARKER: Final = b"\xf5\x48"
 FRAME_HEAD: Final = struct.Struct("<2sII")
 FRAME_SIZE: Final = 10
 OFFSET: Final = struct.Struct("<Q")
+RECORD_HEAD: Final = struct.Struct("<BBQ")
 RECORD_MIN: Final = 10
+BATCH_HEAD: Final = 24  # of a batch, up to the end of its first record's offset
 RECORD_MAX: Final = 1 << 29  # the largest MQTT packet has 256 MiB; more than twice that is damage
 
 # Kinds of records that the journal writes for itself, all below those of its users. Their offset is that of the record
@@ -26,6 +33,10 @@ OWN_SIZE: Final = 18
 RESERVED: Final = 1  # offsets below the one in the body may have been given out
 CLOSED: Final = 2  # the journal was closed in order: the next offset is the one in the body
 TOGETHER: Final = 3  # so many bytes behind it count only if all of them are there
+BATCH: Final = 4  # records follow in the same frame, each with its length in front; its offset is that of the last
+
+# How much of a batch shares a frame at most, unless it came in one piece: what one flipped bit can cost.
+FRAME_BYTES: Final = 1 << 16
 
 # How a scan ended.
 MORE: Final = 0  # at the end of the data, or in the middle of a frame
@@ -33,11 +44,35 @@ LIMIT: Final = 1  # in front of a record that is past the limit
 BAD: Final = 2  # in front of bytes that are not a frame
 EMPTY: Final = 3  # in front of zeros: space that was set aside and not written yet
 
+BROKEN: Final = -1
+
 Checksum = Callable[[bytes], int]
 
 
+@final
+class Chunk:
+    """Records that were appended together, packed as in `broker/batch.py`; `first` and `last` are their outermost
+    offsets. It may have no records at all.
+    """
+
+    def __init__(self, data: bytes, count: int, first: int, last: int) -> None:
+        self.data: Final = data
+        self.count: Final = count
+        self.first: Final = first
+        self.last: Final = last
+
+
+def chunk_of(records: list[bytes]) -> Chunk:
+    """Pack records, whose offsets are to grow from one to the next."""
+    batch = Batch()
+    for record in records:
+        batch.add(record)
+    first, last, count = batch.first, batch.last, batch.count
+    return Chunk(batch.take(), count, first, last)
+
+
 def frame_all(records: list[bytes], checksum: Checksum) -> bytes:
-    """The records as they are written, one after another."""
+    """The records as they are written, one after another, each in a frame of its own."""
     parts: list[bytes] = []
     for record in records:
         head: bytes = FRAME_HEAD.pack(MARKER, len(record), checksum(record))
@@ -46,11 +81,44 @@ def frame_all(records: list[bytes], checksum: Checksum) -> bytes:
     return b"".join(parts)
 
 
-def frame_together(records: list[bytes], after: int, checksum: Checksum) -> bytes:
-    """As `frame_all`, for records behind the offset `after` of which none may be taken for true without the others."""
+def frame_together(own: list[bytes], chunks: list[Chunk], after: int, checksum: Checksum) -> bytes:
+    """Records of the journal's own and then chunks as they are written, behind the offset `after`, so that none of them
+    may be taken for true without the others.
+    """
+    records = own + frames_of(chunks)
     if len(records) < 2:
         return frame_all(records, checksum)
     return frame_all([own_record(TOGETHER, after, framed_size(records)), *records], checksum)
+
+
+def frames_of(chunks: list[Chunk]) -> list[bytes]:
+    """What goes into one frame each: a single record as it is, more of them as a BATCH."""
+    frames: list[bytes] = []
+    parts: list[bytes] = []
+    count = 0
+    size = 0
+    last = 0
+    for chunk in chunks:
+        if count > 0 and size + len(chunk.data) > FRAME_BYTES:
+            frames.append(batch_frame(parts, count, last))
+            parts = []
+            count = 0
+            size = 0
+        if chunk.count > 0:
+            parts.append(chunk.data)
+            count += chunk.count
+            size += len(chunk.data)
+            last = chunk.last
+    if count > 0:
+        frames.append(batch_frame(parts, count, last))
+    return frames
+
+
+def batch_frame(parts: list[bytes], count: int, last: int) -> bytes:
+    if count == 1:
+        return parts[0][LENGTH_SIZE:]
+    head: bytes = RECORD_HEAD.pack(1, BATCH, last)
+    return b"".join([head, *parts])
 
 
 def framed_size(records: list[bytes]) -> int:
@@ -72,18 +140,7 @@ def own_number(record: bytes) -> int:
 
 
 def offset_of(record: bytes) -> int:
-    offset: int = OFFSET.unpack_from(record, 2)[0]
-    return offset
-
-
-def ascending(records: list[bytes], last: int) -> bool:
-    """Whether the offsets grow from one record to the next, the first being above `last`."""
-    for record in records:
-        offset: int = OFFSET.unpack_from(record, 2)[0]
-        if offset <= last:
-            return False
-        last = offset
-    return True
+    return read_i64_le(record, 2)
 
 
 @final
@@ -134,11 +191,23 @@ def scan(data: bytes, position: int, after: int, limit: int, checksum: Checksum)
         if checksum(record) != wanted:
             found.ended = BAD
             break
-        offset: int = OFFSET.unpack_from(record, 2)[0]
+        offset = int(read_i64_le(record, 2))
+        kind = record[1]
+        if kind == BATCH:
+            passed = take_batch(records, record, last, limit)
+            if passed == BROKEN:
+                found.ended = BAD
+                break
+            last = passed
+            found.closed = 0
+            if offset > limit:
+                found.ended = LIMIT
+                break
+            position = stop
+            continue
         if offset > limit:
             found.ended = LIMIT
             break
-        kind = record[1]
         if kind < OWN and length < OWN_SIZE:
             found.ended = BAD
             break
@@ -160,6 +229,37 @@ def scan(data: bytes, position: int, after: int, limit: int, checksum: Checksum)
     found.position = position
     found.last = last
     return found
+
+
+def take_batch(records: list[bytes], batch: bytes, last: int, limit: int) -> int:
+    """Add the records of a batch with offsets above `last` and at most `limit`; returns the last offset passed, or
+    BROKEN when the batch is not made of records.
+    """
+    before = len(records)
+    position = RECORD_MIN
+    end = len(batch)
+    while position < end:
+        start = position + LENGTH_SIZE
+        if start + RECORD_MIN > end:
+            break
+        length = int(read_i32_le(batch, position))
+        position = start + length
+        if length < RECORD_MIN or position > end or batch[start + 1] < OWN:
+            break
+        offset = int(read_i64_le(batch, start + 2))
+        if last < offset <= limit:
+            records.append(batch[start:position])
+            last = offset
+    else:
+        return last
+    del records[before:]
+    return BROKEN
+
+
+def first_offset(record: bytes) -> int:
+    """The offset of a record, of the first one where it is a batch."""
+    is_batch = record[1] == BATCH and len(record) >= BATCH_HEAD
+    return read_i64_le(record, RECORD_MIN + LENGTH_SIZE + 2 if is_batch else 2)
 
 
 def may_be_frame(data: bytes, position: int, end: int) -> bool:

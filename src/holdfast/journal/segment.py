@@ -18,7 +18,7 @@ from holdfast.journal.record import Checksum
 
 SUFFIX = ".hfj"
 MAGIC = b"holdfast"
-FORMAT = 1
+FORMAT = 2  # 1 had no batches: such a segment is read, and never written to again
 HEAD = struct.Struct("<8sIQ")  # magic, format, first; then the checksum of these
 HEAD_SIZE = HEAD.size + 4
 ALLOCATE = 4 << 20  # space is set aside so many bytes at a time
@@ -72,6 +72,16 @@ def head_problem(data: bytes, name: SegmentName) -> str:
     if first != name.first:
         return f"the head says that the segment starts at {first}"
     return ""
+
+
+def format_of(disk: Disk, path: Path) -> int:
+    """The format of a segment whose head is sound."""
+    fd = disk.open(path)
+    try:
+        version: int = HEAD.unpack_from(disk.read(fd, HEAD_SIZE, 0))[1]
+    finally:
+        disk.close(fd)
+    return version
 
 
 class Segment:

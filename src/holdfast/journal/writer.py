@@ -1,8 +1,11 @@
-"""The journal's writer: one thread that makes records durable and says so.
+"""The journal's writer: makes records durable and says so.
 
 Callers hand over records and go on. Whatever gathers while one `fdatasync` runs is written and synced together by the
 next, so the cost of a sync is shared by as many records as there is pressure. What was written together and is not all
 there after a crash is not there at all: a publish must not outlast the record that its packet id is in use.
+
+The work is a thread's. Only a caller that has nothing else to do than to wait for the disk may do it in its own
+(`commit_here`): on a fast disk, waking the thread and being woken by it takes as long as the sync itself.
 
 When the disk refuses, the file that refused is never written again: what had been durable in it stays, and everything
 since then goes to a new file as soon as the disk lets us. Until then the journal is not `healthy`; whoever waits for
@@ -23,17 +26,18 @@ from holdfast.journal.disk import Disk
 from holdfast.journal.reader import Damage
 from holdfast.journal.record import (
     CLOSED,
+    FRAME_SIZE,
+    OWN_SIZE,
     RESERVED,
-    ascending,
+    Chunk,
+    chunk_of,
     frame_all,
     frame_together,
-    framed_size,
-    offset_of,
     own_record,
 )
 from holdfast.journal.recovery import find_end
 from holdfast.journal.retention import Retention, SealedSegment
-from holdfast.journal.segment import ALLOCATE, HEAD_SIZE, Segment, checksum
+from holdfast.journal.segment import ALLOCATE, FORMAT, HEAD_SIZE, Segment, checksum, format_of
 from holdfast.journal.timings import Timings
 from holdfast.journal.watermark import Watermark
 
@@ -41,6 +45,9 @@ Done = Callable[[StoreError | None], None]
 Schedule = Callable[[Callable[[], None]], object]
 
 BATCH_BYTES = 16 << 20
+OVERHEAD = 3 * (FRAME_SIZE + OWN_SIZE)  # of a write: what the journal says for itself, and the head of a batch
+QUICK_S = 0.001  # a sync that takes no longer may be waited for
+FORGET = 0.95  # how much a slow sync of before still counts with each one since
 RESERVE = 1 << 24  # offsets that may be given out before the next reservation is durable
 
 
@@ -65,7 +72,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Append:
-    records: list[bytes]
+    chunk: Chunk
     done: Done | None
     revocable: bool
 
@@ -121,16 +128,26 @@ class Journal:
         self.retention.sealed = end.sealed
         self.segment: Segment | None = None
         if end.name is not None and end.size >= HEAD_SIZE:
-            self.segment = Segment.resume(self.disk, folder, end.name, end.size, self.options.allocate_bytes)
+            segment = Segment.resume(self.disk, folder, end.name, end.size, self.options.allocate_bytes)
+            if format_of(self.disk, segment.path) < FORMAT:
+                segment.seal()
+                self.retention.sealed.append(SealedSegment(segment.name, segment.size, self.last))
+            else:
+                self.segment = segment
         elif end.name is not None:  # created and never synced: nothing in it was promised
             self.disk.remove(folder / str(end.name))
         self.watermark = Watermark(folder, write=True)
         self.watermark.set(self.durable)
         self.queue: SimpleQueue[Append | Passed | Reserve | None] = SimpleQueue()
-        self.unsynced: list[bytes] = []  # records in the segment that are not durable yet
-        self.held: list[bytes] = []  # records that the disk refused
+        self.aside: list[Append] = []  # handed over, and to be committed by the caller itself
+        self.queued = 0  # items that the thread was given, and
+        self.done = 0  # those that it is done with
+        self.working = threading.Lock()  # whoever commits holds it
+        self.unsynced: list[Chunk] = []  # what is in the segment and not durable yet
+        self.held: list[Chunk] = []  # what the disk refused
         self.synced_at = monotonic()
         self.sync_times = Timings()
+        self.slowest_s = 0.0  # of the syncs, the older the less it counts
         self.retry_at = 0.0
         self.problem: StoreError | None = None
         self.lost = 0
@@ -151,24 +168,77 @@ class Journal:
         synced in the background. `revocable` says that nothing has been done about these records yet: when the disk
         refuses they are forgotten instead of held.
         """
+        self.append_chunk(chunk_of(records), done, revocable)
+
+    def append_chunk(self, chunk: Chunk, done: Done | None, revocable: bool = False) -> None:
+        """Hand over records that are packed already."""
+        self.count_in(chunk)
+        self.commit_there()
+        self.put(Append(chunk, done, revocable))
+
+    def put_aside(self, chunk: Chunk, done: Done) -> None:
+        """Hand over records that the caller is about to commit itself, with `commit_here`, or not, with
+        `commit_there`.
+        """
+        self.count_in(chunk)
+        self.aside.append(Append(chunk, done, False))
+
+    def count_in(self, chunk: Chunk) -> None:
         if self.closed:
             raise UsageError("journal is closed, expected no more records")
-        self.appended += framed_size(records)
-        self.queue.put(Append(records, done, revocable))
+        self.appended += len(chunk.data)
+
+    def put(self, item: "Append | Passed | Reserve | None") -> None:
+        self.queued += 1
+        self.queue.put(item)
+
+    @property
+    def quick(self) -> bool:
+        """Whether a caller with nothing else to do may wait for a sync: none took long lately."""
+        return self.healthy and self.slowest_s <= QUICK_S
+
+    def commit_here(self) -> None:
+        """Commit what was put aside in the caller's own thread and call each `done`; the thread gets it when it is not
+        at rest. Blocks for the time of a sync.
+        """
+        if not self.aside:
+            return
+        if self.done != self.queued or not self.working.acquire(blocking=False):
+            self.commit_there()
+            return
+        appends, self.aside = self.aside, []
+        try:
+            self.try_handle(appends, [])
+            problem = self.problem
+        finally:
+            self.working.release()
+        if self.held or not self.healthy:
+            self.put(Reserve(0))  # the thread is to try again in time
+        for append in appends:
+            if append.done is not None:
+                append.done(problem)
+
+    def commit_there(self) -> None:
+        """Let the thread commit what was put aside."""
+        if self.aside:
+            for append in self.aside:
+                self.put(append)
+            self.aside = []
 
     @property
     def backlog(self) -> int:
-        """Bytes handed over that the writer has not looked at yet."""
+        """Bytes handed over that were not committed yet."""
         return self.appended - self.handled
 
     def passed(self, consumer: str, offset: int) -> None:
         """A consumer keeps everything up to `offset` by itself now."""
-        self.queue.put(Passed(consumer, offset))
+        self.put(Passed(consumer, offset))
 
     def reserve(self, next_offset: int) -> None:
         """Offsets below this have been given out, maybe to records that are not journalled. Call now and then."""
         if next_offset + RESERVE // 2 > self.reserved:
-            self.queue.put(Reserve(next_offset))
+            self.commit_there()
+            self.put(Reserve(next_offset))
 
     def close(self, next_offset: int = 0) -> None:
         """Write and sync what was appended, and stop. Blocks. `next_offset` is the first that was never given out."""
@@ -176,14 +246,15 @@ class Journal:
             return
         self.closed = True
         self.next_offset = max(next_offset, self.next_offset)
-        self.queue.put(None)
+        self.commit_there()
+        self.put(None)
         if self.thread.ident is None:  # never started: what was appended is written all the same
             self.run()
         else:
             self.thread.join()
         self.watermark.close()
 
-    # What follows runs in the writer's thread.
+    # What follows runs in the writer's thread, or in the caller's while that is at rest.
 
     def run(self) -> None:
         while self.step():
@@ -194,12 +265,17 @@ class Journal:
         """One batch, after waiting for it. False when there will be no more."""
         batch, stop = self.gather()
         appends = [item for item in batch if isinstance(item, Append)]
+        with self.working:
+            self.try_handle(appends, batch)
+        self.done += len(batch)
+        self.tell(appends)
+        return not stop
+
+    def try_handle(self, appends: list[Append], batch: list[Append | Passed | Reserve]) -> None:
         try:
             self.handle(appends, batch)
         except Exception as error:  # a defect must not leave acknowledgements waiting for ever
             self.stall(error)
-            self.tell(appends)
-        return not stop
 
     def gather(self) -> tuple[list[Append | Passed | Reserve], bool]:
         """Everything that waits, at least one item unless there is something to do without."""
@@ -215,7 +291,7 @@ class Journal:
             while item is not None:
                 batch.append(item)
                 if isinstance(item, Append):
-                    size += framed_size(item.records)
+                    size += len(item.chunk.data)
                 if size > BATCH_BYTES:
                     return batch, False
                 item = self.queue.get_nowait()
@@ -230,35 +306,36 @@ class Journal:
             elif isinstance(item, Reserve):
                 given_out = max(given_out, item.next_offset)
         self.drop(self.retention.take_passed(keep=1 if self.segment is None else 0))
-        records: list[bytes] = []
-        for append in appends:
-            records += append.records
-        if not ascending(records, offset_of(self.held[-1]) if self.held else self.last):
-            # Nobody would ever read them: a reader takes an offset that does not grow for a copy of one it knows.
-            raise UsageError("records were appended out of order, expected ascending offsets")
-        if records or given_out or self.unsynced or not self.healthy:
-            firm = [record for append in appends if not append.revocable for record in append.records]
+        chunks = [append.chunk for append in appends if append.chunk.count > 0]
+        last = self.held[-1].last if self.held else self.last
+        for chunk in chunks:
+            if chunk.first <= last:
+                # Nobody would ever read them: a reader takes an offset that does not grow for a copy of one it knows.
+                raise UsageError("records were appended out of order, expected ascending offsets")
+            last = chunk.last
+        if chunks or given_out or self.unsynced or not self.healthy:
+            firm = [append.chunk for append in appends if not append.revocable]
             must_sync = given_out > 0 or any(append.done is not None for append in appends)
             if self.healthy or monotonic() >= self.retry_at:
-                self.commit(records, firm, must_sync, given_out)
+                self.commit(chunks, firm, must_sync, given_out)
             else:
                 self.hold(firm)
-        self.handled += framed_size(records)
-        self.tell(appends)
+        self.handled += sum(len(chunk.data) for chunk in chunks)
 
-    def commit(self, records: list[bytes], firm: list[bytes], must_sync: bool, given_out: int) -> None:
-        """Write `records` behind what is held, and sync if somebody waits or it is time.
+    def commit(self, chunks: list[Chunk], firm: list[Chunk], must_sync: bool, given_out: int) -> None:
+        """Write `chunks` behind what is held, and sync if somebody waits or it is time.
 
         When the file refuses, everything since it was last synced goes into a new one. When that refuses too, all of it
-        is held, except those of `records` that are not `firm`.
+        is held, except those of `chunks` that are not `firm`.
         """
         must_sync = must_sync or not self.healthy or monotonic() >= self.synced_at + self.options.background_sync_s
         for attempt in (1, 2):
             written = 0
             try:
-                self.make_room(framed_size(self.held) + framed_size(records))
-                self.write(self.held + records, given_out)
-                written = len(self.held) + len(records)
+                everything = self.held + chunks
+                self.make_room(packed_size(everything) + OVERHEAD)
+                self.write(everything, given_out)
+                written = len(everything)
                 if must_sync:
                     self.sync()
             except OSError as error:
@@ -301,9 +378,9 @@ class Journal:
         if self.segment is None:
             self.segment = Segment.create(self.disk, self.folder, self.durable + 1, self.options.allocate_bytes)
 
-    def write(self, records: list[bytes], given_out: int) -> None:
+    def write(self, chunks: list[Chunk], given_out: int) -> None:
         assert self.segment is not None
-        last = offset_of(records[-1]) if records else self.last
+        last = chunks[-1].last if chunks else self.last
         top = max(given_out, last + 1)
         own: list[bytes] = []
         if top + RESERVE // 2 > self.reserved:
@@ -312,15 +389,17 @@ class Journal:
             top = 0
         if top:  # the newest segment always says what is reserved, so that a restart need not read the others
             own = [own_record(RESERVED, self.last, self.reserved)]
-        self.segment.write(frame_together(own + records, self.last, checksum))
-        self.unsynced += records
+        self.segment.write(frame_together(own, chunks, self.last, checksum))
+        self.unsynced += chunks
         self.last = last
 
     def sync(self) -> None:
         assert self.segment is not None
         started_at = monotonic()
         self.segment.sync()
-        self.sync_times.add(monotonic() - started_at)
+        took_s = monotonic() - started_at
+        self.sync_times.add(took_s)
+        self.slowest_s = max(took_s, self.slowest_s * FORGET)
         self.on_synced()
 
     def on_synced(self) -> None:
@@ -341,15 +420,15 @@ class Journal:
             self.retention.sealed.append(SealedSegment(segment.name, segment.synced, self.durable))
         self.event("abandoned", f"journal segment {segment.name} failed and is not written again: {describe(error)}")
 
-    def hold(self, records: list[bytes]) -> None:
+    def hold(self, chunks: list[Chunk]) -> None:
         """Keeps records in memory for later, up to the bytes that are meant for it; the rest is counted as lost."""
-        room = self.options.held_bytes - framed_size(self.held)
-        for index, record in enumerate(records):
-            room -= len(record)
+        room = self.options.held_bytes - packed_size(self.held)
+        for index, chunk in enumerate(chunks):
+            room -= len(chunk.data)
             if room < 0:
-                self.lost += len(records) - index
+                self.lost += sum(lost.count for lost in chunks[index:])
                 return
-            self.held.append(record)
+            self.held.append(chunk)
 
     def stall(self, error: Exception) -> None:
         self.retry_at = monotonic() + self.options.retry_s
@@ -401,7 +480,14 @@ class Journal:
         except OSError as error:
             self.stall(error)
         if self.held:
-            self.event("lost", f"{len(self.held) + self.lost} records could not be written before the end")
+            self.event(
+                "lost",
+                f"{sum(chunk.count for chunk in self.held) + self.lost} records could not be written before the end",
+            )
+
+
+def packed_size(chunks: list[Chunk]) -> int:
+    return sum(len(chunk.data) for chunk in chunks)
 
 
 def describe(error: Exception) -> str:

@@ -8,6 +8,7 @@ loop, so that other clients have theirs.
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Accepted, Effects, Release
@@ -44,6 +45,7 @@ class Driver:
         self.log = log
         self.release = Release(log, self.broker.counters)
         log.on_durable = self.on_durable
+        log.at_end_of_turn = self.at_end_of_turn
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, never going backwards."""
@@ -167,6 +169,10 @@ class Driver:
         refused = self.release.on_durable(offset, error)
         if refused:
             self.carry_out(self.broker.on_not_durable(refused, self.now_ms()))
+
+    def at_end_of_turn(self, call: Callable[[], None]) -> None:
+        """Call when all that came in together was handled, and what followed at once has left."""
+        self.loop.call_soon(self.loop.call_soon, call)
 
     def write_notes(self, effects: Effects) -> None:
         notes = effects.notes

@@ -4,6 +4,7 @@ import pytest
 
 import wire
 from core_driver import carry_out
+from holdfast.broker.batch import Batch, split
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Release
 from holdfast.broker.log import Flushed, Log
@@ -35,8 +36,8 @@ class SlowLog(Log):
         super().__init__(waits=True, waits_to_deliver=waits_to_deliver, keeps_state=True, history_filters=[])
         self.batches: list[list[bytes]] = []
 
-    def append(self, records: list[bytes]) -> int:
-        self.batches.append(records)
+    def append(self, records: Batch, waited_for: bool) -> int:
+        self.batches.append(split(records.take()))
         return self.position
 
     def flush(self, done: Flushed) -> None:

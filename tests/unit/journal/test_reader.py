@@ -9,7 +9,7 @@ from holdfast.errors import StoreError
 from holdfast.journal.disk import Disk
 from holdfast.journal.reader import Reader
 from holdfast.journal.record import FRAME_SIZE, frame_all, offset_of
-from holdfast.journal.segment import HEAD_SIZE, SegmentName, checksum, encode_head, segment_names
+from holdfast.journal.segment import FORMAT, HEAD_SIZE, SegmentName, checksum, encode_head, segment_names
 
 
 def record(offset: int, body: bytes = b"body") -> bytes:
@@ -150,10 +150,10 @@ def test_a_damaged_head_costs_nothing(folder: Path) -> None:
 def test_a_later_format_is_refused_rather_than_guessed_at(folder: Path) -> None:
     path = write_segment(folder, 1, [record(1)])
     data = bytearray(path.read_bytes())
-    data[8] = 2
+    data[8] = FORMAT + 1
     data[20:24] = checksum(bytes(data[:20])).to_bytes(4, "little")
     path.write_bytes(data)
-    with pytest.raises(StoreError, match="format 2, this version reads up to 1"):
+    with pytest.raises(StoreError, match=f"format {FORMAT + 1}, this version reads up to {FORMAT}"):
         read_all(Reader(folder))
 
 

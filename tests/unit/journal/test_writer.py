@@ -13,10 +13,10 @@ from faulty_disk import FaultyDisk
 from holdfast.errors import StoreError, UsageError
 from holdfast.journal.disk import Disk
 from holdfast.journal.reader import Reader
-from holdfast.journal.record import frame_all, offset_of
-from holdfast.journal.segment import checksum, segment_names
+from holdfast.journal.record import FRAME_BYTES, MARKER, chunk_of, frame_all, frames_of, offset_of
+from holdfast.journal.segment import HEAD, MAGIC, SegmentName, checksum, segment_names
 from holdfast.journal.watermark import Watermark
-from holdfast.journal.writer import RESERVE, Event, Journal, Options
+from holdfast.journal.writer import FORGET, RESERVE, Event, Journal, Options
 from log_records import read_from
 
 
@@ -78,7 +78,8 @@ def test_what_was_appended_is_durable_when_it_is_told(folder: Path) -> None:
     bench = Bench(folder, disk)
     bench.put(1, 2)
     assert bench.told == [(2, None)]
-    assert frame_all([record(1), record(2)], checksum) in disk.durable[folder / str(segment_names(disk, folder)[0])]
+    frame = frame_all(frames_of([chunk_of([record(1), record(2)])]), checksum)
+    assert frame in disk.durable[folder / str(segment_names(disk, folder)[0])]
     assert bench.journal.durable == 2
 
 
@@ -196,15 +197,29 @@ def test_what_was_written_together_is_there_as_a_whole_or_not_at_all(folder: Pat
 
 
 def test_damage_in_what_was_durable_costs_no_more_than_itself(folder: Path) -> None:
+    """What was appended together shares a checksum, so it is the least that can be lost."""
     bench = Bench(folder)
-    bench.put(1, 2, 3)
+    for offsets in ((1,), (2, 3), (4,), (5, 6)):
+        bench.append(*offsets, size=FRAME_BYTES // 2)
+    bench.journal.step()
     path = folder / str(segment_names(Disk(), folder)[0])
     content = path.read_bytes()
-    at = content.index(record(2))
+    at = content.index(record(2, FRAME_BYTES // 2))
     path.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
     again = Bench(folder)
-    assert offsets_in(folder) == [1, 3]
-    assert [(damage.first, damage.last) for damage in again.journal.damage] == [(2, 2)]
+    assert offsets_in(folder) == [1, 4, 5, 6]
+    assert [(damage.first, damage.last) for damage in again.journal.damage] == [(2, 3)]
+
+
+def test_what_is_appended_singly_shares_frames_up_to_a_bound(folder: Path) -> None:
+    bench = Bench(folder)
+    offsets = range(1, 2001)
+    for offset in offsets:
+        bench.append(offset, size=100)
+    bench.journal.step()
+    content = (folder / str(segment_names(Disk(), folder)[0])).read_bytes()
+    assert len(offsets) * 100 // FRAME_BYTES < content.count(MARKER) < 10
+    assert offsets_in(folder) == list(offsets)
 
 
 def framed(offsets: list[int]) -> int:
@@ -350,18 +365,104 @@ def test_a_reader_elsewhere_sees_how_far_the_journal_is_durable(folder: Path) ->
 
 
 def test_a_defect_is_told_to_whoever_waits(folder: Path) -> None:
-    bench = Bench(folder)
-    bench.journal.append([b"no record"], lambda error: bench.told.append((0, error)))
-    bench.journal.step()
-    assert bench.told[0][1] is not None
+    class Defect(Disk):
+        broken = False
+
+        def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
+            if self.broken:
+                raise ZeroDivisionError
+            return super().write(fd, data, position)
+
+    disk = Defect()
+    bench = Bench(folder, disk)
+    disk.broken = True
+    bench.put(1)
+    assert bench.last_error() is not None
 
 
 def test_records_out_of_order_are_refused_loudly(folder: Path) -> None:
     bench = Bench(folder)
     bench.put(1, 5)
-    bench.put(7, 6)
+    with pytest.raises(UsageError, match="offset 6, expected more than 7"):
+        bench.put(7, 6)
     bench.put(4)
-    assert [error is None for _, error in bench.told] == [True, False, False]
-    assert "out of order" in str(bench.told[1][1])
+    assert [error is None for _, error in bench.told] == [True, False]
+    assert "out of order" in str(bench.last_error())
     bench.put(8)
     assert offsets_in(folder) == [1, 5, 8]
+
+
+# Committed by the caller itself.
+
+
+def aside(bench: Bench, *offsets: int) -> None:
+    chunk = chunk_of([record(offset) for offset in offsets])
+    bench.journal.put_aside(chunk, lambda error: bench.told.append((chunk.last, error)))
+
+
+def test_what_the_caller_commits_itself_is_durable_when_it_is_told(folder: Path) -> None:
+    bench = Bench(folder, FaultyDisk())
+    aside(bench, 1, 2)
+    aside(bench, 3)
+    assert bench.told == []
+    bench.journal.commit_here()
+    assert bench.told == [(2, None), (3, None)]
+    assert (bench.journal.durable, bench.journal.backlog) == (3, 0)
+    assert offsets_in(folder) == [1, 2, 3]
+
+
+def test_what_the_thread_has_not_done_yet_comes_before_what_the_caller_commits(folder: Path) -> None:
+    bench = Bench(folder)
+    bench.append(1)
+    aside(bench, 2)
+    bench.journal.commit_here()
+    assert bench.told == []
+    bench.journal.step()
+    assert bench.told == [(1, None), (2, None)]
+    aside(bench, 3)
+    bench.append(4)
+    bench.journal.step()
+    assert [last for last, _ in bench.told] == [1, 2, 3, 4]
+    assert offsets_in(folder) == [1, 2, 3, 4]
+
+
+def test_the_thread_tries_again_what_a_full_disk_refused_the_caller(folder: Path) -> None:
+    disk = FaultyDisk()
+    bench = Bench(folder, disk, retry_s=0.0)
+    disk.fault, disk.at, disk.times = "enospc", 1, 0
+    aside(bench, 1)
+    bench.journal.commit_here()
+    assert bench.last_error() is not None
+    assert not bench.journal.quick
+    disk.heal()
+    bench.journal.step()
+    assert bench.healthy()
+    assert offsets_in(folder) == [1]
+
+
+def test_nobody_waits_for_a_disk_that_was_slow_until_it_was_quick_for_a_while(folder: Path) -> None:
+    bench = Bench(folder)
+    bench.put(1)
+    bench.journal.slowest_s = 0.0
+    assert bench.journal.quick
+    bench.journal.slowest_s = 0.02  # seconds that one sync took
+    assert not bench.journal.quick
+    tries = 0
+    while not bench.journal.quick:
+        tries += 1
+        bench.journal.slowest_s *= FORGET  # what each quick sync does
+    assert tries > 20
+
+
+def test_a_segment_of_before_batches_is_read_and_not_written_to_again(folder: Path) -> None:
+    folder.mkdir()
+    old = folder / str(SegmentName(1))
+    head = HEAD.pack(MAGIC, 1, 1)
+    old.write_bytes(head + checksum(head).to_bytes(4, "little") + frame_all([record(1), record(2)], checksum))
+    bench = Bench(folder)
+    size = old.stat().st_size
+    bench.put(bench.journal.next_offset, bench.journal.next_offset + 1)
+    assert old.stat().st_size == size
+    assert len(segment_names(Disk(), folder)) == 2
+    assert offsets_in(folder)[:2] == [1, 2]
+    assert len(offsets_in(folder)) == 4

@@ -12,7 +12,7 @@ from holdfast.broker.session_records import encode_will_cleared
 from holdfast.errors import StoreError
 from holdfast.history.writer import HistoryWriter
 from holdfast.journal.disk import Disk
-from holdfast.journal.record import frame_together
+from holdfast.journal.record import TOGETHER, frame_all, framed_size, own_record
 from holdfast.journal.segment import checksum, segment_names
 from holdfast.journal.writer import Options
 from holdfast.state.environment import TABLES, Environment
@@ -197,7 +197,8 @@ def test_a_torn_tail_is_named_and_cut(folder: DataFolder) -> None:
 def test_half_of_what_was_written_together_is_cut_as_a_whole(folder: DataFolder) -> None:
     path = folder.journal / str(segment_names(Disk(), folder.journal)[-1])
     records = [encode_will_cleared(offset, 1) for offset in (101, 102)]
-    path.write_bytes(path.read_bytes() + frame_together(records, 100, checksum)[:-3])
+    together = own_record(TOGETHER, 100, framed_size(records))
+    path.write_bytes(path.read_bytes() + frame_all([together, *records], checksum)[:-3])
     assert "was cut short" in texts(folder, "journal")[0]
     assert doctor.examine(folder).records == 100
     doctor.repair(folder)
