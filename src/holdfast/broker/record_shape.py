@@ -6,6 +6,8 @@ that one bad record costs itself and does not stop the fold.
 
 from typing import Final
 
+from librt.strings import read_i32_le
+
 from holdfast.broker.records import (
     COPIED,
     COPY,
@@ -15,7 +17,6 @@ from holdfast.broker.records import (
     MISSED,
     NUL,
     PUBLISH,
-    PUBLISH_HEAD,
     PUBLISH_SIZE,
     QUEUED,
     RECEIVED,
@@ -112,15 +113,18 @@ def is_whole(record: bytes) -> bool:
 
 
 def is_whole_message(record: bytes, start: int) -> bool:
-    fields = PUBLISH_HEAD.unpack_from(record, start)
-    topic_size: int = fields[7]
-    origin_size: int = fields[8]
-    properties_size: int = fields[9]
-    middle = start + PUBLISH_SIZE + topic_size
-    if topic_size == 0 or middle + origin_size + properties_size > len(record):
+    topic_size = record[start + 28] | record[start + 29] << 8
+    origin_size = int(read_i32_le(record, start + 30))
+    properties_size = int(read_i32_le(record, start + 34))
+    topic = start + PUBLISH_SIZE
+    origin = topic + topic_size
+    end = origin + origin_size
+    if topic_size == 0 or origin_size < 0 or properties_size < 0 or end + properties_size > len(record):
         return False
-    origin = record[middle : middle + origin_size]
-    return origin.count(NUL) == 2 and is_text(record[start + PUBLISH_SIZE : middle]) and is_text(origin)
+    texts = record[topic:end]
+    if texts.count(NUL) != 2 or NUL in texts[:topic_size]:
+        return False
+    return texts.isascii() or (is_text(record[topic:origin]) and is_text(record[origin:end]))
 
 
 def is_text(data: bytes) -> bool:

@@ -231,7 +231,7 @@ class RetainedStore:
         field = message.topic_field
         if field[2] == DOLLAR and field.startswith(SYSTEM, 2):
             return False
-        size = message.size() * sign
+        size = message.size() if sign > 0 else -message.size()
         self.count += sign
         self.size += size
         settings = self.settings
