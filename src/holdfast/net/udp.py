@@ -99,7 +99,7 @@ class UdpEndpoint(Datagrams):
         self.driver = driver
         self.policy = policy
         self.sock = sock
-        self.policyway = Gateway(driver.broker, settings, self)
+        self.gateway = Gateway(driver.broker, settings, self)
         self.timers: dict[str, asyncio.TimerHandle] = {}
         self.reading = False
         self.not_sent = 0
@@ -134,7 +134,7 @@ class UdpEndpoint(Datagrams):
             if not bans.is_empty and bans.bans(address[0], driver.loop.time()):
                 continue
             arrived.append((data, address, address[0]))
-        driver.carry_out(self.policyway.receive(arrived, driver.now_ms()))
+        driver.carry_out(self.gateway.receive(arrived, driver.now_ms()))
         if driver.log.is_behind():
             driver.loop.remove_reader(self.sock)
             self.reading = False
@@ -149,7 +149,7 @@ class UdpEndpoint(Datagrams):
     def advertise(self, to: tuple[str, int], interval_s: float) -> None:
         """Tell those who look for a gateway that there is one, now and every `interval_s`."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        for packet in self.policyway.advertisements(int(interval_s)):
+        for packet in self.gateway.advertisements(int(interval_s)):
             self.transmit(packet, to)
         self.timers["advertise"] = self.driver.loop.call_later(interval_s, self.advertise, to, interval_s)
 
