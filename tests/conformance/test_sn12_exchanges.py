@@ -108,6 +108,55 @@ def rows(*table: tuple[str, list[int], str]) -> pytest.MarkDecorator:
         02 16 -> 02 18
         """,
     ),
+    (
+        "strangers with anything else but discovery",
+        [15, 20],
+        """
+        03 05 00 -> 02 18                            ; CONNACK
+        02 06 -> 02 18                               ; WILLTOPICREQ
+        04 07 30 77 -> 02 18                         ; WILLTOPIC
+        02 07 -> 02 18
+        02 08 -> 02 18                               ; WILLMSGREQ
+        06 09 64 65 61 64 -> 02 18                   ; WILLMSG
+        09 0A 00 00 00 01 61 2F 62 -> 02 18          ; REGISTER
+        01 00 0B 0A 00 00 00 01 61 2F 62 -> 02 18
+        07 0B 00 01 00 01 00 -> 02 18                ; REGACK
+        07 0D 00 01 00 02 00 -> 02 18                ; PUBACK
+        04 0E 00 01 -> 02 18                         ; PUBCOMP
+        ~ 1                                          ; so many answers a second and no more
+        04 0F 00 01 -> 02 18                         ; PUBREC
+        04 10 00 01 -> 02 18                         ; PUBREL
+        08 13 20 00 01 00 03 00 -> 02 18             ; SUBACK
+        08 14 00 00 04 61 2F 23 -> 02 18             ; UNSUBSCRIBE
+        04 15 00 04 -> 02 18                         ; UNSUBACK
+        05 1A 00 77 31 -> 02 18                      ; WILLTOPICUPD
+        02 1A -> 02 18
+        03 1B 00 -> 02 18                            ; WILLTOPICRESP
+        04 1C 78 79 -> 02 18                         ; WILLMSGUPD
+        03 1D 00 -> 02 18                            ; WILLMSGRESP
+        05 00 01 00 3C -> -                          ; ADVERTISE
+        03 02 05 -> -                                ; GWINFO
+        """,
+    ),
+    (
+        "a stranger behind a forwarder",
+        [15, 19],
+        "05 FE 00 AA BB 09 0A 00 00 00 01 61 2F 62 -> 05 FE 00 AA BB 02 18",
+    ),
+    (
+        "an empty or malformed filter",
+        [7],
+        f"""
+        {CONNECT}
+        05 12 20 00 03 -> -                          ; SUBSCRIBE to nothing: 1.2 has no answer
+        05 14 00 00 04 -> -                          ; UNSUBSCRIBE likewise
+        07 12 20 00 03 61 23 -> 08 13 00 00 00 00 03 03
+        07 14 00 00 04 61 23 -> 04 15 00 04          ; UNSUBACK has no code
+        0C 12 20 00 05 24 73 68 61 72 65 2F -> 08 13 00 00 00 00 05 03
+        05 12 21 00 03 -> -                          ; a predefined id that is cut short
+        02 16 -> 02 17
+        """,
+    ),
     ("search", [18, 20], "03 01 00 -> 03 02 05\n03 01 01 -> 03 02 05"),
     (
         "forwarder",
@@ -138,16 +187,34 @@ def rows(*table: tuple[str, list[int], str]) -> pytest.MarkDecorator:
         00 -> -
         01 -> -
         05 00 01 00 3C -> -
-        04 0E 00 01 -> -
         FF -> -
         03 18 05 -> -
         09 0A 00 00 -> -
+        04 19 00 00 -> -
+        02 1E -> -
         """,
     ),
     (
         "packets of 2.0 without a connection",
         [20],
-        "05 04 00 05 00 -> 04 0E 04 F4\n04 0C 00 09 -> 04 0E 04 F4\n02 17 -> 03 18 05",
+        """
+        09 03 23 00 05 00 01 61 31 -> 04 0E 04 F4    ; PUBLISH
+        05 04 00 05 00 -> 04 0E 04 F4                ; PUBACK
+        04 05 00 05 -> 04 0E 04 F4                   ; PUBREC
+        05 06 00 05 00 -> 04 0E 04 F4                ; PUBREL
+        08 08 23 00 02 61 2F 62 -> 04 0E 04 F4       ; SUBSCRIBE
+        08 0A 03 00 03 61 2F 62 -> 04 0E 04 F4       ; UNSUBSCRIBE
+        07 0A 01 00 03 00 07 -> 04 0E 04 F4
+        04 0C 00 09 -> 04 0E 04 F4                   ; PINGREQ
+        0A 0F 00 05 18 04 50 4C 41 4E -> 04 0E 04 F4 ; AUTH
+        08 10 00 00 04 78 2F 79 -> 04 0E 04 F4       ; REGISTER
+        06 11 00 00 03 00 -> 04 0E 04 F4             ; REGACK
+        09 13 01 00 0A 00 00 01 2C -> 04 0E 04 F4    ; SLEEPREQ
+        03 0E 00 -> -                                ; DISCONNECT is never answered
+        04 0E 04 F4 -> -
+        05 0E 01 00 05 -> -
+        02 17 -> 03 18 05
+        """,
     ),
     ("a foreign version byte", [20], "0C 01 01 00 01 03 00 3C 00 00 63 31 -> 06 02 00 00 01 84"),
 )

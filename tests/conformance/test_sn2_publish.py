@@ -187,6 +187,7 @@ def test_a_qos_2_delivery_runs_its_exchange() -> None:
         05 05 00 01 00 -> 05 06 00 01 00
         05 07 00 01 00 -> 08 03 40 00 02 00 01 32
         05 05 00 07 00 -> 05 06 00 07 92 ; about nothing that is known
+        05 05 00 07 87 -> -              ; a refusal of it has no answer
         """,
     )
 

@@ -99,6 +99,33 @@ PING = "04 0C 00 09 -> 05 0D 00 09 00"
         08 0A 03 00 05 61 2F 62 -> 05 0B 00 05 11
         """,
     ),
+    ("subscribe to nothing", "4.7.1.3-1 3.7.5-1", f"{CONNECT}\n05 08 03 00 02 -> 04 0E 04 82"),
+    ("unsubscribe from nothing", "4.7.1.3-1 3.9.5-1", f"{CONNECT}\n05 0A 03 00 02 -> 04 0E 04 82"),
+    ("subscribe to U+0000", "4.7.1.3-2", f"{CONNECT}\n06 08 03 00 02 00 -> 04 0E 04 81"),
+    ("unsubscribe from U+0000", "4.7.1.3-2", f"{CONNECT}\n06 0A 03 00 02 00 -> 04 0E 04 81"),
+    (
+        "a malformed filter",
+        "3.8.5-1 3.9.6-5 3.10.3-1",
+        f"""
+        {CONNECT}
+        07 08 03 00 02 61 23 -> 06 09 01 00 02 8F
+        07 0A 03 00 03 61 23 -> 05 0B 00 03 8F
+        07 0A 03 00 04 2B 61 -> 05 0B 00 04 8F
+        {PING}
+        """,
+    ),
+    (
+        "shared subscriptions do not exist, with a filter or without",
+        "3.8.5-1 3.9.6-5 3.10.3-1",
+        f"""
+        {CONNECT}
+        0F 08 03 00 02 24 73 68 61 72 65 2F 67 2F 61 -> 06 09 01 00 02 9E
+        0D 08 03 00 03 24 73 68 61 72 65 2F 67 -> 06 09 01 00 03 9E
+        0F 0A 03 00 04 24 73 68 61 72 65 2F 67 2F 61 -> 05 0B 00 04 11
+        0D 0A 03 00 05 24 73 68 61 72 65 2F 67 -> 05 0B 00 05 8F
+        {PING}
+        """,
+    ),
     ("unsubscribe with reserved flags", "3.9.2-1 3.9.2-2", f"{CONNECT}\n08 0A 23 00 03 61 2F 62 -> 04 0E 04 81"),
 )
 def test_exchange(script: str) -> None:

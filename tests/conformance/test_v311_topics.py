@@ -104,20 +104,12 @@ def test_system_topics_are_not_matched_by_a_leading_wildcard(connect: Connect) -
     [
         pytest.param(wire.publish("", b"x"), id="PUBLISH"),
         pytest.param(wire.publish("", b"x", qos=1, packet_id=1), id="PUBLISH QoS 1"),
-        pytest.param(wire.unsubscribe(1, [""]), id="UNSUBSCRIBE"),
     ],
 )
 def test_empty_name_closes_the_connection(packet: bytes, connect: Connect) -> None:
     client = connect()
     client.send(packet)
     client.expect_closed()
-
-
-@pytest.mark.clause("3.1.1", "MQTT-4.7.3-1")
-def test_empty_filter_is_refused(connect: Connect) -> None:
-    client = connect()
-    client.send(wire.subscribe(1, [("", 0)]))
-    assert refused(client)
 
 
 @pytest.mark.clause("3.1.1", "MQTT-4.7.3-3")

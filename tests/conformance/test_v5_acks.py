@@ -59,6 +59,28 @@ def test_a_pubrec_for_an_unknown_identifier_is_answered_with_0x92(connect5: Conn
     client.ping()
 
 
+@pytest.mark.clause("5.0", "MQTT-4.3.3-4", "MQTT-4.4.0-2")
+@pytest.mark.parametrize("reason", [0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99], ids=hex)
+def test_a_pubrec_that_refuses_an_unknown_identifier_is_answered_by_nothing(connect5: Connect5, reason: int) -> None:
+    client = connect5()
+    client.send(wire.pubrec(1234, reason))
+    client.expect_no_message()
+    client.ping()
+
+
+@pytest.mark.clause("5.0", "MQTT-4.3.3-4", "MQTT-4.4.0-2")
+def test_a_pubrec_that_refuses_a_qos_1_message_is_answered_by_nothing(connect5: Connect5, unique: Unique) -> None:
+    client = connect5()
+    client.subscribe(unique.topic(), qos=1)
+    client.publish(unique.topic(), b"1", qos=1)
+    message = client.expect(Publish, qos=1)
+    assert message.packet_id is not None
+    client.send(wire.pubrec(message.packet_id, 0x80))
+    client.expect_no_message()
+    client.send(wire.puback(message.packet_id))
+    client.ping()
+
+
 @pytest.mark.clause("5.0", "MQTT-3.7.2-1", "MQTT-4.3.3-11")
 def test_a_pubrel_for_an_unknown_identifier_is_answered_with_0x92(connect5: Connect5) -> None:
     client = connect5()

@@ -5,7 +5,7 @@ import pytest
 import wire
 from broker_process import Unique
 from v5_client import KEEP, Connect5
-from wire import P, Publish, PubRel, SubAck, WireClient
+from wire import P, Publish, PubRel, WireClient
 
 
 def group(unique: Unique, topic: str = "t") -> str:
@@ -15,22 +15,6 @@ def group(unique: Unique, topic: str = "t") -> str:
 def waiting(client: WireClient) -> list[Publish]:
     """The messages that have come to a client by now, unacknowledged."""
     return [packet for packet in client.barrier() if isinstance(packet, Publish)]
-
-
-@pytest.mark.clause("5.0", "MQTT-4.8.2-1", "MQTT-4.8.2-2")
-@pytest.mark.parametrize(
-    "topic_filter",
-    ["$share//a", "$share/g", "$share/g/", "$share/", "$share/+/a", "$share/#/a", "$share/g+/a", "$share/g#/a"],
-)
-def test_a_malformed_share_name_is_refused(connect5: Connect5, topic_filter: str) -> None:
-    client = connect5()
-    client.send(wire.subscribe(1, [(topic_filter, 0)], version=5))
-    got = client.recv()
-    if isinstance(got, SubAck):
-        assert got.codes in ([0x8F], [0x80])
-    else:
-        assert isinstance(got, wire.Disconnect), got
-        assert got.reason in (0x81, 0x82, 0x8F)
 
 
 @pytest.mark.clause("5.0", "MQTT-4.8.2-1", "MQTT-4.8.2-2")

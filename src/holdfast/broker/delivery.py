@@ -154,6 +154,8 @@ def on_puback(broker: "Broker", session: Session, packet_id: int) -> None:
 def on_pubrec(broker: "Broker", session: Session, connection: Connection, packet_id: int, reason: int) -> None:
     delivery = session.inflight.get(packet_id)
     if delivery is None or delivery.qos != 2:
+        if reason >= 0x80:
+            return  # a refusal ends an exchange; of one that is not there, nothing is left to say
         if connection.agreed.is_v5:
             write(connection, PUBREL_NOT_FOUND + U16[packet_id] + REASON_NOT_FOUND)
         else:

@@ -7,7 +7,7 @@ from holdfast.broker.delivery import write
 from holdfast.broker.publishing import check_user_properties, redistribute
 from holdfast.broker.session import Connection, Session, Snapshot, Subscription
 from holdfast.broker.snapshot import NOT_SINCE, begin, carry_over, end_all, step
-from holdfast.broker.topics import SHARE, is_valid_filter, split_share
+from holdfast.broker.topics import SHARE, is_valid_filter, is_well_formed, split_share
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.encode import encode_suback
 from holdfast.protocol.mqtt.packets import SUBACK, UNSUBACK, V5, SubAck, Subscribe, SubscriptionRequest, Unsubscribe
@@ -134,19 +134,22 @@ def subscribe(
 def on_unsubscribe(broker: "Broker", connection: Connection, packet: Unsubscribe) -> None:
     session = connection.session
     assert session is not None
+    if not connection.agreed.is_v5:
+        for topic_filter in packet.topic_filters:
+            if not is_well_formed(topic_filter):  # UNSUBACK cannot say so [3.1.1: MQTT-4.7.1-2, 4.7.1-3, 4.8.0-1]
+                raise ProtocolError(f"topic filter to unsubscribe is malformed: {topic_filter[:80]!r}")
     reasons: list[int] = []
     for topic_filter in packet.topic_filters:
-        if not topic_filter:  # [MQTT-4.7.3-1]
-            raise ProtocolError("topic filter is empty, expected at least one character", TOPIC_FILTER_INVALID)
-        reasons.append(SUCCESS if unsubscribe(broker, session, topic_filter) else NO_SUBSCRIPTION_EXISTED)
-    write(connection, encode_suback(SubAck(UNSUBACK, packet.packet_id, reasons), connection.agreed.version))
+        reasons.append(unsubscribe(broker, session, topic_filter))
+    write(connection, suback(connection, UNSUBACK, packet.packet_id, reasons))
     broker.effects.write_to(connection)
 
 
-def unsubscribe(broker: "Broker", session: Session, topic_filter: bytes) -> bool:
+def unsubscribe(broker: "Broker", session: Session, topic_filter: bytes) -> int:
+    """End one subscription; returns the reason code of UNSUBACK."""
     subscription = session.subscriptions.get(topic_filter)
     if subscription is None:
-        return False
+        return NO_SUBSCRIPTION_EXISTED if is_well_formed(topic_filter) else TOPIC_FILTER_INVALID
     if session.record_id:
         broker.recorder.on_unsubscribed(session, topic_filter)
         if session.connection is not None:
@@ -156,4 +159,4 @@ def unsubscribe(broker: "Broker", session: Session, topic_filter: bytes) -> bool
     broker.subscriptions.remove(subscription)
     if group is not None:
         redistribute(broker, session, group)
-    return True
+    return SUCCESS

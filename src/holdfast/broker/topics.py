@@ -12,6 +12,7 @@ TOPIC_NAME_INVALID: Final = 0x90
 TOPIC_FILTER_INVALID: Final = 0x8F
 
 SHARE: Final = b"$share/"
+ANY_LEVELS: Final = 65_536  # as many as 65,535 bytes can have
 # As numbers: looking for a byte in bytes is faster than looking for bytes in bytes.
 PLUS: Final = 0x2B
 HASH: Final = 0x23
@@ -57,6 +58,16 @@ def split_share(topic_filter: bytes) -> tuple[bytes, bytes]:
     if b"+" in name or b"#" in name:
         raise ProtocolError("share name has a wildcard, expected none", TOPIC_FILTER_INVALID)
     return name, rest[cut + 1 :]
+
+
+def is_well_formed(topic_filter: bytes) -> bool:
+    """Return whether this is a topic filter, `$share/NAME/FILTER` included, however many levels it has."""
+    if topic_filter.startswith(SHARE):
+        try:
+            topic_filter = split_share(topic_filter)[1]
+        except ProtocolError:
+            return False
+    return is_valid_filter(topic_filter, ANY_LEVELS)
 
 
 def matches(filter_levels: list[bytes], topic_levels: list[bytes], start: int = 0) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from holdfast.broker.topics import is_valid_filter, matches, split_share
+from holdfast.broker.topics import ANY_LEVELS, is_valid_filter, matches, split_share
 from holdfast.cli import client_options as shared
 from holdfast.cli.client_options import TIMED_OUT, complain, run
 from holdfast.cli.client_properties import PropertyCommand
@@ -25,7 +25,6 @@ from holdfast.protocol.mqtt.reasons import reason_name
 COMMAND_CLASS: Final = PropertyCommand
 COMMANDS: Final = ("connect", "subscribe", "unsubscribe", "disconnect", "will")
 SETTLED_S: Final = 0.5  # how long nothing comes before all retained messages count as removed
-ANY_LEVELS: Final = 65_535  # how many the broker takes is its own business
 
 
 @dataclass(frozen=True)

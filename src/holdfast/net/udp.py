@@ -24,7 +24,8 @@ LARGEST = 65_535
 BATCH = 512
 # The kernel's buffer for what has arrived; as much of it as the system allows.
 RECEIVE_BUFFER = 8 * 1024 * 1024
-# UDP has no way to say "slower". More than this at once would overrun the buffer of an ordinary client.
+# UDP has no way to say "slower". More than this at once would overrun the buffer of an ordinary client, so that a pause
+# follows, whatever the datagrams came from: one long write or many short ones.
 BURST = 64
 PAUSE_S = 0.005
 # How long to leave the socket alone while the disk is behind.
@@ -34,7 +35,7 @@ PAUSE_READING_S = 0.002
 class SnPeer(DatagramPeer):
     """One client. `connection` is GONE once it is closed, so that the two do not keep each other in memory."""
 
-    __slots__ = ("backlog", "connection", "endpoint", "envelope", "policy", "socket_address")
+    __slots__ = ("backlog", "burst", "connection", "endpoint", "envelope", "last_sent", "policy", "socket_address")
 
     def __init__(self, endpoint: "UdpEndpoint", socket_address: object, envelope: Envelope | None) -> None:
         self.endpoint = endpoint
@@ -42,7 +43,9 @@ class SnPeer(DatagramPeer):
         self.socket_address = socket_address
         self.envelope = envelope
         self.connection: Connection = GONE
-        self.backlog: deque[bytes] | None = None
+        self.burst = 0  # datagrams since the last pause
+        self.last_sent = 0.0
+        self.backlog: deque[bytes] | None = None  # what waits for the pause to end
 
     @property
     def address(self) -> str:
@@ -52,18 +55,21 @@ class SnPeer(DatagramPeer):
         return self.address
 
     def write(self, data: bytes) -> None:
-        if self.envelope is None and data[0] == len(data) and self.backlog is None:
-            self.endpoint.transmit(data, self.socket_address)
-            return
         packets = datagrams(data, self.envelope)
         if self.backlog is not None:
             self.backlog.extend(packets)
             return
-        for packet in packets[:BURST]:
+        driver = self.endpoint.driver
+        now = driver.loop.time()
+        if now - self.last_sent >= PAUSE_S:
+            self.burst = 0
+        self.last_sent = now
+        room = BURST - self.burst
+        for packet in packets[:room]:
             self.endpoint.transmit(packet, self.socket_address)
-        if len(packets) > BURST:
-            self.backlog = deque(packets[BURST:])
-            driver = self.endpoint.driver
+        self.burst += min(room, len(packets))
+        if len(packets) > room:
+            self.backlog = deque(packets[room:])
             self.connection.outbox.block(driver.now_ms())
             driver.loop.call_later(PAUSE_S, self.go_on)
 
@@ -71,9 +77,11 @@ class SnPeer(DatagramPeer):
         backlog = self.backlog
         if backlog is None:
             return
-        for _ in range(min(BURST, len(backlog))):
-            self.endpoint.transmit(backlog.popleft(), self.socket_address)
         driver = self.endpoint.driver
+        self.last_sent = driver.loop.time()
+        self.burst = min(BURST, len(backlog))
+        for _ in range(self.burst):
+            self.endpoint.transmit(backlog.popleft(), self.socket_address)
         if backlog:
             driver.loop.call_later(PAUSE_S, self.go_on)
             return
@@ -99,7 +107,7 @@ class UdpEndpoint(Datagrams):
         self.driver = driver
         self.policy = policy
         self.sock = sock
-        self.policyway = Gateway(driver.broker, settings, self)
+        self.gateway = Gateway(driver.broker, settings, self)
         self.timers: dict[str, asyncio.TimerHandle] = {}
         self.reading = False
         self.not_sent = 0
@@ -134,7 +142,7 @@ class UdpEndpoint(Datagrams):
             if not bans.is_empty and bans.bans(address[0], driver.loop.time()):
                 continue
             arrived.append((data, address, address[0]))
-        driver.carry_out(self.policyway.receive(arrived, driver.now_ms()))
+        driver.carry_out(self.gateway.receive(arrived, driver.now_ms()))
         if driver.log.is_behind():
             driver.loop.remove_reader(self.sock)
             self.reading = False
@@ -149,7 +157,7 @@ class UdpEndpoint(Datagrams):
     def advertise(self, to: tuple[str, int], interval_s: float) -> None:
         """Tell those who look for a gateway that there is one, now and every `interval_s`."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        for packet in self.policyway.advertisements(int(interval_s)):
+        for packet in self.gateway.advertisements(int(interval_s)):
             self.transmit(packet, to)
         self.timers["advertise"] = self.driver.loop.call_later(interval_s, self.advertise, to, interval_s)
 

@@ -1,5 +1,7 @@
 """Strangers are not trusted: how often, how much and how many is bounded, per address and overall."""
 
+import pytest
+
 from holdfast.broker.sn.gateway import HostRateLimit
 from holdfast.broker.sn.ids import SensorState
 from sn_world import World
@@ -7,12 +9,13 @@ from sn_world import World
 CONNECT = "08 04 04 01 00 3C 63 {:02X}"
 
 
-def test_answers_to_strangers_are_counted_per_host() -> None:
+@pytest.mark.parametrize("packet", ["02 16", "09 0A 00 00 00 01 61 2F 62"], ids=["PINGREQ", "REGISTER"])
+def test_answers_to_strangers_are_counted_per_host(packet: str) -> None:
     world = World(answer_rate_per_host=3, answer_rate=100)
-    assert sum(len(world.send(f"port{n}", "02 16", "host")) for n in range(5)) == 3
-    assert world.send("elsewhere", "02 16", "other") == [b"\x02\x18"]
+    assert sum(len(world.send(f"port{n}", packet, "host")) for n in range(5)) == 3
+    assert world.send("elsewhere", packet, "other") == [b"\x02\x18"]
     world.pass_time(1)
-    assert world.send("port1", "02 16", "host") == [b"\x02\x18"]
+    assert world.send("port1", packet, "host") == [b"\x02\x18"]
 
 
 def test_answers_to_strangers_are_counted_altogether() -> None:

@@ -17,7 +17,6 @@ from holdfast.protocol.mqtt.packets import Connect as MqttConnect
 from holdfast.protocol.mqtt.packets import Will as MqttWill
 from holdfast.protocol.mqtt.reasons import (
     BAD_AUTHENTICATION_METHOD,
-    NO_SUBSCRIPTION_EXISTED,
     NORMAL_DISCONNECTION,
     PACKET_ID_NOT_FOUND,
     QUOTA_EXCEEDED,
@@ -362,10 +361,7 @@ class SnConnection20(SnConnection):
         session = self.session
         assert session is not None
         topic_filter = self.filter_of(packet.topic_type, packet.topic_id, packet.topic)  # [3.9.6-1]
-        if not topic_filter:
-            reason = v2.UNKNOWN_TOPIC_ALIAS
-        else:
-            reason = SUCCESS if unsubscribe(self.broker, session, topic_filter) else NO_SUBSCRIPTION_EXISTED
+        reason = unsubscribe(self.broker, session, topic_filter) if topic_filter else v2.UNKNOWN_TOPIC_ALIAS
         self.answer(UNSUBSCRIBED, data, encode(Ack(UNSUBACK, packet.packet_id, reason)))
 
     def on_sleep(self, packet: SleepRequest) -> None:

@@ -312,7 +312,8 @@ class SnSender(OutboundAdapter):
             return
         delivery = session.inflight.get(packet_id)
         if delivery is None or delivery.qos != 2:
-            self.write(self.unknown_release_packet(packet_id))
+            if reason < 0x80:
+                self.write(self.unknown_release_packet(packet_id))
             return
         if delivery.stage == AWAITING_COMPLETE:
             return

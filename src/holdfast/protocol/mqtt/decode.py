@@ -1,7 +1,8 @@
 """Bytes of one whole packet to a packet, for MQTT 3.1, 3.1.1 and 5.0.
 
 Everything that can be judged from the packet alone is judged here: flags, lengths, strings, properties, reason codes.
-Left to the broker: what depends on the session or on settings, and the syntax of topic names and topic filters.
+Left to the broker: what depends on the session or on settings, and the syntax of topic names and topic filters, but
+for a filter of which nothing is there: that is no request at all, so that the whole packet is none.
 The version is that of the connection; a CONNECT says its own.
 """
 
@@ -214,11 +215,22 @@ def decode_subscribe(body: bytes, version: int) -> Subscribe:
         properties = decode_properties(reader, SUBSCRIBE)
     requests: list[SubscriptionRequest] = []
     while reader.remaining() > 0:
-        topic_filter = reader.utf8()
+        topic_filter = _topic_filter(reader)
         requests.append(_decode_options(topic_filter, reader.u8(), version))
     if not requests:  # [3.1.1: MQTT-3.8.3-3] [5: MQTT-3.8.3-2]
         raise ProtocolError("SUBSCRIBE has no topic filter, expected at least one")
     return Subscribe(packet_id, requests, properties)
+
+
+def _topic_filter(reader: Reader) -> bytes:
+    topic_filter = reader.utf8()
+    if not topic_filter:  # [3.1.1: MQTT-4.7.3-1] [5: MQTT-4.7.3-1]
+        raise ProtocolError("topic filter is empty, expected at least one character")
+    if topic_filter.startswith(SHARE_PREFIX):
+        name_end = topic_filter.find(b"/", len(SHARE_PREFIX))
+        if name_end == -1 or name_end == len(topic_filter) - 1:  # [5: MQTT-4.8.2-2]
+            raise ProtocolError("shared subscription ends with its name, expected $share/NAME/FILTER")
+    return topic_filter
 
 
 def _decode_options(topic_filter: bytes, options: int, version: int) -> SubscriptionRequest:
@@ -270,7 +282,7 @@ def decode_unsubscribe(body: bytes, version: int) -> Unsubscribe:
         properties = decode_properties(reader, UNSUBSCRIBE)
     topic_filters: list[bytes] = []
     while reader.remaining() > 0:
-        topic_filters.append(reader.utf8())
+        topic_filters.append(_topic_filter(reader))
     if not topic_filters:  # [3.1.1: MQTT-3.10.3-2] [5: MQTT-3.10.3-2]
         raise ProtocolError("UNSUBSCRIBE has no topic filter, expected at least one")
     return Unsubscribe(packet_id, topic_filters, properties)

@@ -21,6 +21,32 @@ PING_12: Final = 7
 OTHER_12: Final = 8
 OTHER_2: Final = 9
 
+# Messages of 1.2 whose code 2.0 has for another packet that a client sends, by that packet: their one size tells them.
+SIZES_12: Final = {
+    v2.PUBREC: 3,  # CONNACK
+    v2.PUBREL: 2,  # WILLTOPICREQ
+    v2.SUBSCRIBE: 2,  # WILLMSGREQ
+    v2.AUTH: 4,  # PUBREC
+    v2.REGISTER: 4,  # PUBREL
+    v2.SLEEPREQ: 8,  # SUBACK
+}
+# Messages of 1.2 whose code 2.0 does not have, or only for a server's packet. WILLTOPIC is the exception: a PUBCOMP of
+# 2.0 can look the same. 1.2 asks for an answer there, 2.0 does not.
+TYPES_12: Final = frozenset(
+    (
+        v12.WILLTOPIC,
+        v12.WILLMSG,
+        v12.REGACK,
+        v12.PUBACK,
+        v12.UNSUBSCRIBE,
+        v12.UNSUBACK_TYPE,
+        v12.WILLTOPICUPD,
+        v12.WILLTOPICRESP,
+        v12.WILLMSGUPD,
+        v12.WILLMSGRESP,
+    )
+)
+
 
 def is_connect(data: bytes) -> int:
     """Return CONNECT_12, CONNECT_2 or DROP."""
@@ -71,6 +97,15 @@ def classify(data: bytes) -> int:
         return SEARCH_2
     if kind == 0x18:
         return OTHER_12 if size in (2, 4) else DROP
-    if kind in (v2.PUBLISH, v2.SUBSCRIBE, v2.SLEEPREQ):
-        return OTHER_2  # in 1.2 these codes are reserved, or the gateway's own
-    return DROP
+    if kind == 0x0A:
+        # By its flags an UNSUBSCRIBE of 2.0; in a client's REGISTER a topic id of 0 begins here.
+        return OTHER_2 if size > 2 and data[shift + 2] in (1, 3) else OTHER_12
+    if kind == 0x0E:
+        # PUBCOMP, or the DISCONNECT of 2.0 that gives a reason: that is never answered.
+        return OTHER_12 if size == 4 and data[shift + 2] != 4 else DROP
+    if kind in TYPES_12:
+        return OTHER_12
+    size_12 = SIZES_12.get(kind)
+    if size_12 is not None:
+        return OTHER_12 if size == size_12 else OTHER_2
+    return OTHER_2 if kind in (v2.PUBLISH, v2.REGACK) else DROP
