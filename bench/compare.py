@@ -112,7 +112,7 @@ def described(peers: list[Peer]) -> list[str]:
         lines.append(f"cores: broker and generator share {len(BROKER_CORES)}")
     kind = machine.file_system(Path(tempfile.gettempdir()))
     lines.append(f"data folders: on {kind}" + (", which keeps nothing" if kind == "tmpfs" else ""))
-    lines.append("payloads: 64 bytes")
+    lines.append(f"machine: {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start")
     return lines
 
 

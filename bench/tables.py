@@ -32,6 +32,12 @@ LINES = (
 )
 
 
+NOTE = (
+    "Payloads of 64 bytes, medians of one run. In parentheses: how many times better than mosquitto; `>=` means that the "
+    "generator was at its limit and the broker was not."
+)
+
+
 def table(scenario: Scenario, outcome: Outcome, names: list[str]) -> Table:
     title = f"{scenario.title}  ({', '.join((scenario.name, *scenario.settings))})"
     shown = Table(title=title, title_justify="left", box=box.SIMPLE)
@@ -88,7 +94,7 @@ def markdown(outcomes: dict[str, Outcome], scenarios: list[Scenario], peers: lis
         if figure is not None:
             cells = [cell(outcomes[name], peer.name, figure) for peer in columns]
             lines.append(f"| {label} | {' | '.join(cells)} |")
-    lines += ["", *(f"- {line}" for line in settings), "<!-- /measured -->"]
+    lines += ["", NOTE, "", *(f"- {line}" for line in settings), "<!-- /measured -->"]
     return "\n".join(lines) + "\n"
 
 

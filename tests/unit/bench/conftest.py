@@ -1,4 +1,4 @@
-"""The modules of `bench/`, for the tests here. The folder does not stay on the path: its `spark` would hide the tests'."""
+"""The modules of `bench/`, for the tests here. The folder leaves the path again: its `spark` would hide the tests'."""
 
 import importlib
 import sys
