@@ -63,8 +63,8 @@ def main() -> int:
     for scenario in wanted:
         outcomes[scenario.name] = compare(scenario, peers, arguments.rounds, console)
         tell(scenario, outcomes[scenario.name], peers, console)
-    write(Path(arguments.json), outcomes, peers)
-    Path(arguments.markdown).write_text(markdown(outcomes, wanted, peers, settings))
+    write(Path(arguments.json), figures(outcomes, peers))
+    write(Path(arguments.markdown), markdown(outcomes, wanted, peers, settings))
     console.print(f"figures of every round: {arguments.json}; as a table for a page: {arguments.markdown}")
     return 1 if any(name in outcome.problems for outcome in outcomes.values() for name in HOLDFASTS) else 0
 
@@ -144,9 +144,8 @@ def tell(scenario: Scenario, outcome: Outcome, peers: list[Peer], console: Conso
         console.print(f"{name}: {problem}", style="red", markup=False)
 
 
-def write(path: Path, outcomes: dict[str, Outcome], peers: list[Peer]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figures = {
+def figures(outcomes: dict[str, Outcome], peers: list[Peer]) -> str:
+    found = {
         "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": machine.describe(),
         "brokers": {peer.name: {"version": peer.version(), "settings": peer.described()} for peer in peers},
@@ -154,7 +153,12 @@ def write(path: Path, outcomes: dict[str, Outcome], peers: list[Peer]) -> None:
             name: {"rounds": outcome.rounds, "problems": outcome.problems} for name, outcome in outcomes.items()
         },
     }
-    path.write_text(json.dumps(figures, indent=2) + "\n")
+    return json.dumps(found, indent=2) + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ LINES = (
 
 
 NOTE = (
-    "Payloads of 64 bytes, medians of one run. In parentheses: how many times better than mosquitto; `>=` means that the "
-    "generator was at its limit and the broker was not."
+    "Payloads of 64 bytes, medians of one run. In parentheses: how many times better than mosquitto. "
+    "`>=`: the generator was at its limit."
 )
 
 
