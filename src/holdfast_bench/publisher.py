@@ -178,7 +178,7 @@ def _publish(plan: Plan, counters: SharedCounters, worker: int) -> None:
         [] if plan.rate else [_flat_out(plan, index, connection) for index, connection in enumerate(connections)]
     )
     report_ready(counters, worker)
-    await_go(counters)
+    await_go(counters, worker)
     if plan.rate:
         senders = [_paced(plan, index, connection, counters.started_ns) for index, connection in enumerate(connections)]
     gc.disable()

@@ -103,6 +103,7 @@ def report_ready(counters: SharedCounters, worker: int) -> None:
     counters.put(worker, READY, 1)
 
 
-def await_go(counters: SharedCounters) -> None:
+def await_go(counters: SharedCounters, worker: int) -> None:
     while counters.phase == SETUP:
         time.sleep(0.001)
+        counters.put(worker, CPU_NS, time.process_time_ns())  # nor is waiting
