@@ -103,4 +103,4 @@ def heading(peer: Peer) -> str:
     if peer.name in HOLDFASTS:
         settings = "<br>".join(peer.described().split(", ")[:3])
         return f"{titled(peer.name)}<br>{settings}"
-    return f"{peer.name} {number}<br>in memory only" if peer.name != "nats-server" else f"{peer.name} {number}"
+    return f"{peer.name} {number}<br>{'JetStream' if peer.name == 'nats-server' else 'in memory only'}"
