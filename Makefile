@@ -17,7 +17,7 @@ help:
 	@echo 'make test-cluster the pipeline on a Spark cluster of two workers and through Spark Connect, and the demo'
 	@echo 'make check        format, lint, types, import contract'
 	@echo 'make crash        kill the broker ROUNDS times (1000) under load and check that nothing acknowledged is lost'
-	@echo 'make bench        measure Holdfast beside the brokers that are installed'
+	@echo 'make bench        measure Holdfast beside the brokers that are installed, and FlashMQ with FLASHMQ=path'
 	@echo 'make bench-spark  measure the Spark pipeline: fold, past, incremental run, source, lag'
 	@echo 'make docs         write the generated reference pages and types again'
 	@echo 'make conformance  run the conformance tests and write docs/reference/conformance.md again'

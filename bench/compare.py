@@ -1,7 +1,8 @@
 """Holdfast beside the brokers that are installed, in one run: what `make bench` does.
 
-Rounds are interleaved (A B C A B C), so that a machine that slows down slows all of them, and medians are compared.
-Each broker is started afresh for each round and held to one core; the generator has the others (PIN=0: all share).
+Holdfast takes part twice, as shipped and in memory only. Rounds are interleaved (A B C A B C), so that a machine that
+slows down slows all of them, and medians are compared. Each broker is started afresh for each round and held to one
+core; the generator has the others (PIN=0: all share).
 """
 
 import argparse
@@ -9,12 +10,11 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 import disk
 import machine
@@ -23,9 +23,11 @@ import scale
 import sn
 import throughput
 from holdfast.errors import HoldfastError
+from holdfast_bench.plan import lower_bound
 from holdfast_bench.worker import allow_files
-from peers import BROKER_CORES, GENERATOR_CORES, MOSQUITTO_SETTINGS, PEERS, Peer
+from peers import BROKER_CORES, GENERATOR_CORES, HOLDFASTS, PEERS, Peer, flashmq_problem
 from scenario import Outcome, Scenario
+from tables import markdown, table, titled
 
 SCENARIOS: tuple[Scenario, ...] = (
     *throughput.SCENARIOS,
@@ -35,9 +37,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     *sn.SCENARIOS,
 )
 
-OURS, YARDSTICK = "Holdfast", "mosquitto"
-BUSY = 0.7  # load average at the start above which figures are not to be trusted
-WIDTH = 110  # of the tables in a file or a pipe
+LOADED = 0.7  # load average at the start above which figures are not to be trusted
+WIDTH = 140  # of the tables in a file or a pipe
 
 
 def main() -> int:
@@ -47,20 +48,25 @@ def main() -> int:
     if not console.is_terminal:
         console = Console(width=WIDTH)
     wanted = chosen(arguments.only)
+    problem = flashmq_problem(os.environ.get("FLASHMQ", ""))
+    if problem:
+        sys.exit(problem)
     peers = present(arguments.peers, console)
     allow_files(scale.CONNECTIONS + 200)
     os.sched_setaffinity(0, GENERATOR_CORES)
-    describe(peers, console)
+    settings = described(peers)
+    for line in settings:
+        console.print(line, highlight=False, markup=False)
+    if os.getloadavg()[0] > LOADED:
+        console.print(f"[yellow]load average {os.getloadavg()[0]:.1f}: others use this machine, rates will be uneven")
     outcomes: dict[str, Outcome] = {}
     for scenario in wanted:
         outcomes[scenario.name] = compare(scenario, peers, arguments.rounds, console)
-        console.print(table(scenario, outcomes[scenario.name], peers))
-        for problem in outcomes[scenario.name].problems:
-            console.print(f"[red]{problem}[/red]")
-    write(Path(arguments.json), outcomes, peers)
-    console.print(f"figures of every round: {arguments.json}")
-    ours = [problem for outcome in outcomes.values() for problem in outcome.problems if problem.startswith(OURS)]
-    return 1 if ours else 0
+        tell(scenario, outcomes[scenario.name], peers, console)
+    write(Path(arguments.json), figures(outcomes, peers))
+    write(Path(arguments.markdown), markdown(outcomes, wanted, peers, settings))
+    console.print(f"figures of every round: {arguments.json}; as a table for a page: {arguments.markdown}")
+    return 1 if any(name in outcome.problems for outcome in outcomes.values() for name in HOLDFASTS) else 0
 
 
 def parse() -> argparse.Namespace:
@@ -70,6 +76,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--peers", default=os.environ.get("PEERS", ""), help="comma-separated names of brokers")
     parser.add_argument("--rounds", type=int, default=0, help="rounds of each scenario; 0 = what it asks for")
     parser.add_argument("--json", default="build/bench.json", help="where the figures of every round go")
+    parser.add_argument("--markdown", default="build/bench.md", help="where the table of the README goes")
     return parser.parse_args()
 
 
@@ -96,18 +103,17 @@ def present(only: str, console: Console) -> list[Peer]:
     return found
 
 
-def describe(peers: list[Peer], console: Console) -> None:
-    for peer in peers:
-        console.print(f"{peer.name}: {peer.version()}")
-    if YARDSTICK in [peer.name for peer in peers]:
-        console.print(f"mosquitto has its defaults and: {', '.join(MOSQUITTO_SETTINGS)}")
+def described(peers: list[Peer]) -> list[str]:
+    """The settings of every column: without them, its figures say nothing."""
+    lines = [f"{titled(peer.name)} ({peer.version()}): {peer.described()}" for peer in peers]
     if BROKER_CORES != GENERATOR_CORES:
-        console.print(f"cores: broker {sorted(BROKER_CORES)}, generator {sorted(GENERATOR_CORES)}")
+        lines.append(f"cores: {len(BROKER_CORES)} for the broker, {len(GENERATOR_CORES)} for the generator")
     else:
-        console.print(f"cores: broker and generator share {sorted(BROKER_CORES)}")
-    busy = os.getloadavg()[0]
-    if busy > BUSY:
-        console.print(f"[yellow]load average {busy:.1f}: others use this machine, rates will be low and uneven")
+        lines.append(f"cores: broker and generator share {len(BROKER_CORES)}")
+    kind = machine.file_system(Path(tempfile.gettempdir()))
+    lines.append(f"data folders: on {kind}" + (", which keeps nothing" if kind == "tmpfs" else ""))
+    lines.append(f"machine: {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start")
+    return lines
 
 
 def compare(scenario: Scenario, peers: list[Peer], rounds: int, console: Console) -> Outcome:
@@ -116,57 +122,43 @@ def compare(scenario: Scenario, peers: list[Peer], rounds: int, console: Console
     with console.status("") as status:
         for turn in range(rounds or scenario.rounds):
             for peer in taking_part:
-                if any(problem.startswith(peer.name) for problem in outcome.problems):
+                if peer.name in outcome.problems:
                     continue
                 status.update(f"{scenario.title}: round {turn + 1} of {rounds or scenario.rounds}, {peer.name}")
                 try:
                     with peer.configured(scenario.settings).started(scenario.quick_answers) as running:
                         outcome.add(peer.name, scenario.run(running))
                 except (HoldfastError, OSError) as error:
-                    outcome.problems.append(f"{peer.name}: {error}")
+                    outcome.problems[peer.name] = str(error)
     return outcome
 
 
-def table(scenario: Scenario, outcome: Outcome, peers: list[Peer]) -> Table:
-    names = [peer.name for peer in peers if peer.name in scenario.peers]
-    shown = Table(title=f"{scenario.title}  ({scenario.name})", title_justify="left", box=box.SIMPLE)
-    shown.add_column("")
-    for name in names:
-        shown.add_column(name, justify="right", no_wrap=True)
-    others = [name for name in names if name != OURS] if OURS in names else []
-    for name in others:
-        shown.add_column(f"to {name}", justify="right")
-    shown.add_column("target", justify="right", no_wrap=True)
+def tell(scenario: Scenario, outcome: Outcome, peers: list[Peer], console: Console) -> None:
+    console.print(table(scenario, outcome, [peer.name for peer in peers]))
     for figure in scenario.figures:
-        ours = outcome.median(OURS, figure.key)
-        cells = [f"{figure.label}, {figure.unit}" if figure.unit else figure.label]
-        cells += [amount(outcome.median(name, figure.key)) for name in names]
-        for name in others:
-            ratio = figure.ratio(ours, outcome.median(name, figure.key))
-            cells.append("" if ratio is None else f"{ratio:.2f}x")
-        verdict = figure.verdict(ours, outcome.median(YARDSTICK, figure.key))
-        mark = {True: " [green]met[/green]", False: " [red]missed[/red]", None: ""}[verdict]
-        shown.add_row(*cells, figure.target() + mark)
-    return shown
+        for name in outcome.rounds:
+            if outcome.is_lower_bound(name, figure):
+                bound = lower_bound((outcome.median(name, figure.limited_by) or 0) / 100)
+                console.print(f"[yellow]{name}, {figure.label}: {bound}")
+    for name, problem in outcome.problems.items():
+        console.print(f"{name}: {problem}", style="red", markup=False)
 
 
-def amount(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def write(path: Path, outcomes: dict[str, Outcome], peers: list[Peer]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figures = {
+def figures(outcomes: dict[str, Outcome], peers: list[Peer]) -> str:
+    found = {
         "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": machine.describe(),
-        "brokers": {peer.name: peer.version() for peer in peers},
+        "brokers": {peer.name: {"version": peer.version(), "settings": peer.described()} for peer in peers},
         "scenarios": {
             name: {"rounds": outcome.rounds, "problems": outcome.problems} for name, outcome in outcomes.items()
         },
     }
-    path.write_text(json.dumps(figures, indent=2) + "\n")
+    return json.dumps(found, indent=2) + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 if __name__ == "__main__":

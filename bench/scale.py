@@ -9,7 +9,7 @@ from holdfast_bench.connection import LoadConnection, LoadError
 from holdfast_bench.coordinator import Coordinator
 from holdfast_bench.plan import Plan
 from holdfast_bench.scenarios import Extras, run_connections
-from peers import Running
+from peers import MEMORY_ONLY, Running
 from scenario import Figure, Figures, Scenario
 
 CONNECTIONS = 10_000
@@ -115,7 +115,9 @@ SCENARIOS = (
         f"{CONNECTIONS:,} idle connections",
         idle_connections,
         (
-            Figure("bytes_per_connection", "memory each", "bytes", more_is_better=False, at_most=12 * 1024),
+            Figure(
+                "bytes_per_connection", "memory each", "bytes", more_is_better=False, of=MEMORY_ONLY, at_most=12 * 1024
+            ),
             Figure("connections_per_s", "connecting", "conns/s"),
         ),
         rounds=1,
@@ -127,7 +129,7 @@ SCENARIOS = (
         (
             Figure("early_us", "the 1 000th", "us", more_is_better=False),
             Figure("late_us", "the 100 000th", "us", more_is_better=False),
-            Figure("late_to_early", "100 000th to 1 000th", "times", more_is_better=False, at_most=1.1),
+            Figure("late_to_early", "100 000th to 1 000th", "times", more_is_better=False, of=MEMORY_ONLY, at_most=1.1),
             Figure("filters_per_s", "between them, in bulk", "filters/s"),
         ),
         rounds=3,
@@ -139,10 +141,10 @@ SCENARIOS = (
         (
             Figure("same_100_us", "100 matches, each delivery", "us", more_is_better=False),
             Figure("same_1000_us", "1 000 matches, each delivery", "us", more_is_better=False),
-            Figure("same_ratio", "1 000 to 100", "times", more_is_better=False, at_most=1.5),
+            Figure("same_ratio", "1 000 to 100", "times", more_is_better=False, of=MEMORY_ONLY, at_most=1.5),
             Figure("fresh_100_us", "new topic each time, 100 matches", "us", more_is_better=False),
             Figure("fresh_1000_us", "new topic each time, 1 000", "us", more_is_better=False),
-            Figure("fresh_ratio", "1 000 to 100", "times", more_is_better=False, at_most=1.5),
+            Figure("fresh_ratio", "1 000 to 100", "times", more_is_better=False, of=MEMORY_ONLY, at_most=1.5),
         ),
         rounds=1,
     ),

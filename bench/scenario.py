@@ -4,22 +4,31 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from peers import Running
+from holdfast_bench.plan import SATURATED, Busy
+from peers import AS_SHIPPED, HOLDFASTS, Running
 
 Figures = dict[str, float]
+
+GENERATOR, BROKER = "generator_busy", "broker_busy"
+SHARE = "%"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the table. A target is a ratio to mosquitto (`times`) or a bound on Holdfast's own value."""
+    """One line of the table. A target is a ratio to mosquitto (`times`) or a bound on Holdfast's own value.
+
+    It is meant for one of Holdfast's columns, `of`: what is fast in memory only says nothing about what is shipped.
+    """
 
     key: str
     label: str
     unit: str = ""
     more_is_better: bool = True
+    of: str = AS_SHIPPED
     times: float | None = None  # Holdfast must be this many times better than mosquitto
     at_least: float | None = None
     at_most: float | None = None
+    limited_by: str = ""  # the figure that says how busy the generator was: at its limit, this one is a lower bound
 
     def verdict(self, ours: float | None, mosquittos: float | None) -> bool | None:
         """Whether the target is met; None when there is none or it cannot be told."""
@@ -35,7 +44,7 @@ class Figure:
         return None
 
     def ratio(self, ours: float | None, theirs: float | None) -> float | None:
-        """How many times better Holdfast is."""
+        """How many times better the first of them is."""
         if ours is None or theirs is None or min(ours, theirs) <= 0:
             return None
         return ours / theirs if self.more_is_better else theirs / ours
@@ -50,6 +59,31 @@ class Figure:
         return ""
 
 
+def rate(
+    key: str,
+    label: str,
+    prefix: str = "",
+    *,
+    of: str = AS_SHIPPED,
+    times: float | None = None,
+    at_least: float | None = None,
+) -> tuple[Figure, ...]:
+    """A rate, and beside it what is needed to judge it."""
+    return (
+        Figure(key, label, "msgs/s", of=of, times=times, at_least=at_least, limited_by=prefix + GENERATOR),
+        Figure(f"{prefix}cpu_us", "broker time each", "us", more_is_better=False),
+        Figure(prefix + BROKER, "broker busy", SHARE),
+        Figure(prefix + GENERATOR, "generator busy", SHARE),
+    )
+
+
+def shares(busy: Busy | None, prefix: str = "") -> Figures:
+    """How busy both sides were, for the lines that `rate` has for it."""
+    if busy is None or busy.broker is None:
+        return {}
+    return {prefix + BROKER: 100 * busy.broker, prefix + GENERATOR: 100 * busy.generator}
+
+
 @dataclass(frozen=True)
 class Scenario:
     name: str
@@ -57,9 +91,9 @@ class Scenario:
     run: Callable[[Running], Figures]
     figures: tuple[Figure, ...]
     rounds: int = 3
-    peers: tuple[str, ...] = ("Holdfast", "mosquitto", "nats-server")
+    peers: tuple[str, ...] = (*HOLDFASTS, "mosquitto", "nats-server", "FlashMQ")
     quick_answers: bool = False
-    settings: tuple[str, ...] = ()  # of Holdfast, as `name=value`, over those it is always compared with
+    settings: tuple[str, ...] = ()  # of Holdfast, as `name=value`, over those of its column
 
 
 @dataclass
@@ -67,7 +101,7 @@ class Outcome:
     """What one scenario gave: every round of every broker, and what went wrong."""
 
     rounds: dict[str, list[Figures]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)  # a broker that had one is not asked again
 
     def add(self, peer: str, figures: Figures) -> None:
         self.rounds.setdefault(peer, []).append(figures)
@@ -75,3 +109,7 @@ class Outcome:
     def median(self, peer: str, key: str) -> float | None:
         values = [figures[key] for figures in self.rounds.get(peer, []) if key in figures]
         return statistics.median(values) if values else None
+
+    def is_lower_bound(self, peer: str, figure: Figure) -> bool:
+        busy = self.median(peer, figure.limited_by) if figure.limited_by else None
+        return busy is not None and busy >= 100 * SATURATED

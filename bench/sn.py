@@ -7,7 +7,7 @@ import time
 from multiprocessing.connection import Connection
 
 from holdfast_bench.connection import LoadError
-from peers import GENERATOR_CORES, Running
+from peers import GENERATOR_CORES, HOLDFASTS, MEMORY_ONLY, Running
 from scenario import Figure, Figures, Scenario
 from throughput import measured
 
@@ -156,14 +156,14 @@ SCENARIOS = (
         f"{CLIENTS:,} idle MQTT-SN clients",
         idle_sensors,
         (
-            Figure("bytes_each", "memory each", "bytes", more_is_better=False, at_most=8 * 1024),
+            Figure("bytes_each", "memory each", "bytes", more_is_better=False, of=MEMORY_ONLY, at_most=8 * 1024),
             Figure("connects_per_s", "connecting", "clients/s"),
             Figure("mqtt_before", "MQTT message without them", "us", more_is_better=False),
             Figure("mqtt_after", "MQTT message beside them", "us", more_is_better=False),
-            Figure("mqtt_ratio", "beside to without", "times", more_is_better=False, at_most=1.05),
+            Figure("mqtt_ratio", "beside to without", "times", more_is_better=False, of=MEMORY_ONLY, at_most=1.05),
         ),
         rounds=2,
-        peers=("Holdfast",),
+        peers=HOLDFASTS,
     ),
     Scenario(
         "sn-publish",
@@ -171,12 +171,12 @@ SCENARIOS = (
         publishes_in,
         (
             Figure("offered_per_s", "sent by the generator", "msgs/s"),
-            Figure("published_per_s", "taken in", "msgs/s", at_least=50_000),
+            Figure("published_per_s", "taken in", "msgs/s", of=MEMORY_ONLY, at_least=50_000),
             Figure("taken", "taken in of what was sent", "share"),
             Figure("mqtt_per_s", "MQTT meanwhile", "msgs/s"),
-            Figure("per_core_s", "for each second of its core, MQTT included", "msgs", at_least=50_000),
+            Figure("per_core_s", "for each second of its core, MQTT included", "msgs", of=MEMORY_ONLY, at_least=50_000),
         ),
         rounds=3,
-        peers=("Holdfast",),
+        peers=HOLDFASTS,
     ),
 )

@@ -3,8 +3,8 @@
 from holdfast_bench.connection import LoadError
 from holdfast_bench.coordinator import Coordinator
 from holdfast_bench.plan import Plan
-from peers import Running
-from scenario import Figure, Figures, Scenario
+from peers import MEMORY_ONLY, Running
+from scenario import Figure, Figures, Scenario, rate, shares
 
 SECONDS = 1.5
 
@@ -14,10 +14,10 @@ def measured(running: Running, **fields: object) -> Figures:
     drain_s = 10.0 if fields.get("qos") else 0.2
     plan = Plan(port=running.port, duration_s=SECONDS, drain_at_most_s=drain_s, **fields)  # type: ignore[arg-type]
     before_s = running.cpu_seconds()
-    result = Coordinator(plan, "compare").run()
+    result = Coordinator(plan, "compare", broker_pid=running.pid).run()
     if result.problems:
         raise LoadError("; ".join(result.problems))
-    figures = {"received_per_s": result.received_per_s}
+    figures = {"received_per_s": result.received_per_s} | shares(result.busy)
     figures["cpu_us"] = (running.cpu_seconds() - before_s) * 1e6 / result.received
     if result.latency:
         figures |= {"p50_ms": result.latency.p50_ms, "p99_ms": result.latency.p99_ms}
@@ -44,18 +44,15 @@ def latency(running: Running) -> Figures:
     return measured(running, rate=5000.0, stamped=True)
 
 
-def rate(times: float) -> tuple[Figure, ...]:
-    return (
-        Figure("received_per_s", "received", "msgs/s", times=times),
-        Figure("cpu_us", "broker time each", "us", more_is_better=False),
-    )
+def received(times: float) -> tuple[Figure, ...]:
+    return rate("received_per_s", "received", times=times, of=MEMORY_ONLY)
 
 
 SCENARIOS = (
-    Scenario("qos0", "one to one, QoS 0", one_to_one_qos0, rate(12)),
-    Scenario("qos1", "one to one, QoS 1, 200 in flight", one_to_one_qos1, rate(10)),
-    Scenario("fanout", "one to fifty, QoS 0", fan_out, rate(12)),
-    Scenario("pairs", "twenty pairs, QoS 0", twenty_pairs, rate(8)),
+    Scenario("qos0", "one to one, QoS 0", one_to_one_qos0, received(12)),
+    Scenario("qos1", "one to one, QoS 1, 200 in flight", one_to_one_qos1, received(10)),
+    Scenario("fanout", "one to fifty, QoS 0", fan_out, received(12)),
+    Scenario("pairs", "twenty pairs, QoS 0", twenty_pairs, received(8)),
     Scenario(
         "latency",
         "latency at 5 000 messages a second",
@@ -63,6 +60,7 @@ SCENARIOS = (
         (
             Figure("p50_ms", "p50", "ms", more_is_better=False),
             Figure("p99_ms", "p99", "ms", more_is_better=False, times=1),
+            Figure("cpu_us", "broker time each", "us", more_is_better=False),
         ),
         quick_answers=True,
     ),

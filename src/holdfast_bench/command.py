@@ -33,7 +33,7 @@ def bench(
     prefix: Annotated[str, typer.Option("--prefix", help="start of the client ids")] = "bench",
     topic_filter: Annotated[str, typer.Option("--filter", help="retained: the filter to subscribe")] = "#",
     keep: Annotated[bool, typer.Option("--keep", help="retained: leave the messages on the broker")] = False,
-    pid: Annotated[int, typer.Option("--pid", help="conn, retained: the broker's process, for its memory")] = 0,
+    pid: Annotated[int, typer.Option("--pid", help="the broker's process: how busy it is, and its memory")] = 0,
     cpu: Annotated[int | None, typer.Option("--cpu", help="keep the generator on this core")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON, without a progress bar")] = False,
 ) -> None:
@@ -64,7 +64,7 @@ def bench(
 
     from holdfast.errors import HoldfastError, UsageError
     from holdfast_bench.plan import SCENARIOS, VERSIONS, Plan
-    from holdfast_bench.report import Bar, summary
+    from holdfast_bench.report import Bar, bounds, summary
     from holdfast_bench.scenarios import Extras, run_scenario
 
     try:
@@ -102,6 +102,8 @@ def bench(
     else:
         print(f"{scenario} against {host}:{port}")
         Console().print(summary(result))
+        for bound in bounds(result):
+            print(bound)
     for problem in result.problems:
         print(f"holdfast bench: {problem}", file=sys.stderr)
     if result.problems:

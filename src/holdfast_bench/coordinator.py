@@ -5,6 +5,7 @@ neither starting nor draining is part of them. A run of a given number of messag
 """
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +14,23 @@ from multiprocessing.process import BaseProcess
 
 from holdfast_bench.codec import Histogram
 from holdfast_bench.connection import LoadError
-from holdfast_bench.plan import Latency, Plan, Result
+from holdfast_bench.plan import Busy, Latency, Plan, Result
+from holdfast_bench.probe import cpu_seconds
 from holdfast_bench.publisher import publish
 from holdfast_bench.subscriber import subscribe
-from holdfast_bench.worker import ACKNOWLEDGED, BYTES, DONE, GO, LAST_NS, MESSAGES, QUIT, READY, STOP, SharedCounters
+from holdfast_bench.worker import (
+    ACKNOWLEDGED,
+    BYTES,
+    CPU_NS,
+    DONE,
+    GO,
+    LAST_NS,
+    MESSAGES,
+    QUIT,
+    READY,
+    STOP,
+    SharedCounters,
+)
 
 TICK_S = 0.05
 SETUP_S = 60.0
@@ -41,11 +55,17 @@ class _Look:
     sent: int
     received: int
     received_bytes: int
+    sources_ns: int  # processor time of the publishers' process
+    sinks_ns: int
+    broker_s: float
+    broker_at_s: float  # when the broker's processor time was read, which is not always when the rest was true
 
 
 class Coordinator:
-    def __init__(self, plan: Plan, scenario: str, watch: Watcher | None = None) -> None:
+    def __init__(self, plan: Plan, scenario: str, watch: Watcher | None = None, broker_pid: int = 0) -> None:
+        """With `broker_pid`, the result says how busy that process was."""
         self.plan = plan
+        self.broker_pid = broker_pid
         self.scenario = scenario
         self.watch = watch
         roles = [subscribe] * (plan.subscribers > 0) + [publish] * (plan.publishers > 0)
@@ -92,7 +112,7 @@ class Coordinator:
         result = Result(self.scenario)
         self._finish_publishing(result)
         self._drain(result)
-        if self.plan.count and self.sinks:
+        if self.plan.count:
             end = self._look(self.counters.get(0, LAST_NS))
         self._fill(result, begin, end)
         self.counters.phase = QUIT
@@ -116,6 +136,10 @@ class Coordinator:
             self.counters.total(self.sources, MESSAGES),
             self.counters.total(self.sinks, MESSAGES),
             self.counters.total(self.sinks, BYTES),
+            self.counters.total(self.sources, CPU_NS),
+            self.counters.total(self.sinks, CPU_NS),
+            cpu_seconds(self.broker_pid) if self.broker_pid else 0.0,
+            time.monotonic(),
         )
 
     def _elapsed(self) -> float:
@@ -127,8 +151,8 @@ class Coordinator:
 
     def _tell(self, share: float) -> None:
         if self.watch:
-            look = self._look()
-            self.watch(Progress(self._elapsed(), min(share, 1.0), look.sent, look.received))
+            sent, received = (self.counters.total(side, MESSAGES) for side in (self.sources, self.sinks))
+            self.watch(Progress(self._elapsed(), min(share, 1.0), sent, received))
 
     def _wait(self, until_s: float) -> None:
         whole_s = self.plan.warmup_s + self.plan.duration_s
@@ -183,10 +207,20 @@ class Coordinator:
         result.sent_per_s = (end.sent - begin.sent) / result.seconds
         result.received_per_s = (end.received - begin.received) / result.seconds
         result.received_bytes_per_s = (end.received_bytes - begin.received_bytes) / result.seconds
+        result.busy = self._busy(result.seconds, begin, end)
         if self.sinks and not result.received:
             result.problems.append("nothing was received")
         if self.plan.qos and result.lost:
             result.problems.append(f"{result.lost} messages were lost at QoS {self.plan.qos}")
+
+    def _busy(self, seconds: float, begin: _Look, end: _Look) -> Busy:
+        cores = 1 if self.plan.cpu is not None else len(os.sched_getaffinity(0))
+        busy = Busy(
+            (end.sources_ns - begin.sources_ns) / 1e9 / seconds, (end.sinks_ns - begin.sinks_ns) / 1e9 / seconds, cores
+        )
+        if self.broker_pid:
+            busy.broker = (end.broker_s - begin.broker_s) / max(end.broker_at_s - begin.broker_at_s, 1e-9)
+        return busy
 
     def _collect(self, result: Result) -> None:
         latencies = Histogram()
@@ -201,9 +235,4 @@ class Coordinator:
                 highest, counts = report
                 latencies.merge(highest, counts)
         if latencies.total:
-            result.latency = summarise(latencies)
-
-
-def summarise(latencies: Histogram) -> Latency:
-    p50, p99, p999 = (latencies.percentile(share) / 1e6 for share in (0.5, 0.99, 0.999))
-    return Latency(p50, p99, p999, latencies.highest / 1e6)
+            result.latency = Latency.of(latencies)

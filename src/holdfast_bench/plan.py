@@ -3,11 +3,13 @@
 from dataclasses import asdict, dataclass, field
 
 from holdfast.errors import UsageError
-from holdfast_bench.codec import STAMP_BYTES
+from holdfast_bench.codec import STAMP_BYTES, Histogram
 
 SCENARIOS = ("pub", "sub", "conn", "pair", "fanout", "latency", "retained")
 
 VERSIONS = {"3.1.1": 4, "4": 4, "5": 5, "5.0": 5}
+
+SATURATED = 0.9  # a generator that is busier than this may be what set the rate
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,11 @@ class Plan:
             raise UsageError(f"inflight is {self.inflight}, expected 1 to 32767")
         if self.qos not in (0, 1, 2):
             raise UsageError(f"qos is {self.qos}, expected 0, 1 or 2")
-        if self.distinct and (self.qos or self.rate):
-            raise UsageError("distinct topics are for QoS 0 without a rate")
+        if self.distinct and self.rate:
+            raise UsageError("distinct topics are for a load without a rate")
+        if self.distinct and self.qos and not 2 * self.inflight <= self.distinct <= 65535:
+            # a topic has its own packet id: one that comes round again must long have been acknowledged
+            raise UsageError(f"distinct is {self.distinct}, expected {2 * self.inflight} to 65535 at QoS {self.qos}")
         if self.version not in (4, 5):
             raise UsageError(f"protocol level is {self.version}, expected 4 (MQTT 3.1.1) or 5")
 
@@ -77,6 +82,34 @@ class Latency:
     p999_ms: float
     max_ms: float
 
+    @classmethod
+    def of(cls, latencies: Histogram) -> "Latency":
+        p50, p99, p999 = (latencies.percentile(share) / 1e6 for share in (0.5, 0.99, 0.999))
+        return cls(p50, p99, p999, latencies.highest / 1e6)
+
+
+@dataclass
+class Busy:
+    """Processor time over the measured time: 1.0 is one core, all of the time."""
+
+    publishers: float = 0.0  # the process of all publishing connections
+    subscribers: float = 0.0
+    cores: int = 1  # that both may run on
+    broker: float | None = None  # its process and those it started; None when it is not known which they are
+
+    @property
+    def generator(self) -> float:
+        """Of what the generator can do: its busiest process, or both when there are not cores enough for each."""
+        return max(self.publishers, self.subscribers, (self.publishers + self.subscribers) / self.cores)
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        return asdict(self) | {"generator": self.generator}
+
+
+def lower_bound(generator: float) -> str:
+    """What to say of a rate that was measured with a generator this busy; nothing when it had time to spare."""
+    return f"generator {generator:.0%} busy: this is a lower bound" if generator >= SATURATED else ""
+
 
 @dataclass
 class Result:
@@ -90,6 +123,7 @@ class Result:
     received_per_s: float = 0.0
     received_bytes_per_s: float = 0.0
     latency: Latency | None = None
+    busy: Busy | None = None
     problems: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)  # what only some scenarios have
 
@@ -98,4 +132,4 @@ class Result:
         return max(0, self.expected - self.received)
 
     def as_dict(self) -> dict[str, object]:
-        return asdict(self) | {"lost": self.lost}
+        return asdict(self) | {"lost": self.lost, "busy": self.busy.as_dict() if self.busy else None}

@@ -1,5 +1,6 @@
 """A busy broker seen from outside: its memory, its processor time, and the pings of a client that does nothing else."""
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -11,7 +12,6 @@ from types import TracebackType
 from holdfast.errors import UsageError
 from holdfast_bench.codec import Histogram
 from holdfast_bench.connection import LoadConnection, LoadError
-from holdfast_bench.coordinator import summarise
 from holdfast_bench.plan import Latency, Plan
 from holdfast_bench.worker import GO, QUIT, READY, SharedCounters, prepare_process
 
@@ -71,7 +71,7 @@ def _ping(plan: Plan, counters: SharedCounters, pipe: Connection) -> None:
         while counters.phase != QUIT:
             round_trips.add(connection.ping())
             time.sleep(PAUSE_S)
-        pipe.send(summarise(round_trips))
+        pipe.send(Latency.of(round_trips))
         connection.close()
     except LoadError as error:
         pipe.send(str(error))
@@ -87,7 +87,24 @@ def resident_bytes(pid: int) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of `pid` and its threads so far, in user and kernel mode."""
+    """Processor time of `pid` and the processes it started so far, in user and kernel mode."""
+    total_s = own_cpu_seconds(pid)
+    for child in children(pid):
+        with contextlib.suppress(UsageError):  # it has just ended
+            total_s += cpu_seconds(child)
+    return total_s
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            found += map(int, listed.read_text().split())
+    return found
+
+
+def own_cpu_seconds(pid: int) -> float:
+    """Processor time of `pid` and its threads."""
     try:
         # the second field is the program's name in parentheses, which may hold spaces
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -18,16 +18,18 @@ from holdfast_bench.plan import Plan
 from holdfast_bench.worker import (
     ACKNOWLEDGED,
     BYTES,
+    CPU_NS,
     DONE,
     GO,
+    LAST_NS,
     MESSAGES,
     QUIT,
-    READY,
     STOP,
     SharedCounters,
     await_go,
     open_connections,
     prepare_process,
+    report_ready,
 )
 
 BLOCK_BYTES = 1 << 18  # large enough to make a system call cheap, small enough to stay in the cache
@@ -175,8 +177,8 @@ def _publish(plan: Plan, counters: SharedCounters, worker: int) -> None:
     senders: list[Sender] = (
         [] if plan.rate else [_flat_out(plan, index, connection) for index, connection in enumerate(connections)]
     )
-    counters.put(worker, READY, 1)
-    await_go(counters)
+    report_ready(counters, worker)
+    await_go(counters, worker)
     if plan.rate:
         senders = [_paced(plan, index, connection, counters.started_ns) for index, connection in enumerate(connections)]
     gc.disable()
@@ -188,7 +190,7 @@ def _publish(plan: Plan, counters: SharedCounters, worker: int) -> None:
 def _flat_out(plan: Plan, index: int, connection: LoadConnection) -> Sender:
     pattern = plan.topic_of(index).encode()
     block = b"".join(
-        PublishFrame(_numbered(pattern, number), plan.payload, 0, plan.retain, plan.version).block(1)
+        PublishFrame(_numbered(pattern, number), plan.payload, plan.qos, plan.retain, plan.version).block(1, number + 1)
         for number in range(plan.distinct)
     )
     frame = PublishFrame(_numbered(pattern, 0), plan.payload, plan.qos, plan.retain, plan.version)
@@ -282,3 +284,5 @@ class _Loop:
         self.counters.put(
             self.worker, ACKNOWLEDGED, sum(sender.connection.received.acknowledged for sender in self.senders)
         )
+        self.counters.put(self.worker, LAST_NS, time.monotonic_ns())
+        self.counters.put(self.worker, CPU_NS, time.process_time_ns())

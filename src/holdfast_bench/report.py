@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from holdfast_bench import coordinator
-from holdfast_bench.plan import Result
+from holdfast_bench.plan import Busy, Result, lower_bound
 
 LABELS = {
     "connections": "connections opened",
@@ -16,8 +16,10 @@ LABELS = {
     "alive": "still answering",
     "bytes_per_connection": "broker memory per connection",
     "set_per_s": "set/s",
+    "set_busy": "generator busy meanwhile",
     "overhead_bytes_per_message": "broker memory beyond topic and payload",
     "snapshot_per_s": "snapshot messages/s",
+    "snapshot_busy": "generator busy meanwhile",
     "snapshot_s": "snapshot, seconds",
     "ping_max_ms": "another client's slowest ping, ms",
     "exact_ms": "subscribing one topic, ms",
@@ -95,12 +97,33 @@ def summary(result: Result) -> Table:
         table.add_row("latency p99", f"{result.latency.p99_ms:.3f} ms")
         table.add_row("latency p99.9", f"{result.latency.p999_ms:.3f} ms")
         table.add_row("latency max", f"{result.latency.max_ms:.3f} ms")
+    if result.busy:
+        for name, share in shares(result.busy).items():
+            table.add_row(name, f"{share:.0%}")
     return table
+
+
+def shares(busy: Busy) -> dict[str, float]:
+    """How busy everybody was who took part, in cores."""
+    sides = {"publishers busy": busy.publishers, "subscribers busy": busy.subscribers}
+    found = {name: share for name, share in sides.items() if share}
+    return found if busy.broker is None else found | {"broker busy": busy.broker}
+
+
+def bounds(result: Result) -> list[str]:
+    """What the generator's own limit leaves open about the rates."""
+    said = [lower_bound(result.busy.generator)] if result.busy else []
+    for step in ("set", "snapshot"):
+        told = lower_bound(result.figures.get(f"{step}_busy", 0.0))
+        said.append(told and f"{step}: {told}")
+    return [told for told in said if told]
 
 
 def amount(name: str, value: float) -> str:
     if "bytes" in name:
         return f"{value:,.0f} B"
+    if name.endswith("_busy"):
+        return f"{value:.0%}"
     if name.endswith(("_ms", "_s")) and not name.endswith("_per_s"):
         return f"{value:.3f}"
     return f"{value:,.0f}"

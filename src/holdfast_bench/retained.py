@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast_bench.codec import encode_subscribe, numbered_topic, retained_block
+from holdfast_bench.codec import PublishFrame, encode_subscribe, numbered_topic, retained_block
 from holdfast_bench.connection import LoadConnection, LoadError
 from holdfast_bench.plan import Plan
 from holdfast_bench.worker import open_connections
@@ -39,6 +39,7 @@ class RetainedSet:
         self.count = count
         self.pattern = plan.topic.encode() if "%i" in plan.topic else b""
         self._opened = 0
+        self.busy = 0.0  # processor time of this process over the time of the last `fill`, `clear` or `snapshot`
 
     def topic(self, index: int) -> str:
         return numbered_topic(self.pattern, index).decode()
@@ -81,13 +82,14 @@ class RetainedSet:
             for first in range(0, self.count, BLOCK)
         ]
         connection = self.open("set")
-        began = time.monotonic()
+        began, began_cpu = time.monotonic(), time.process_time()
         for done, block in enumerate(blocks, 1):
             connection.socket.sendall(block)
             if step and done % 10 == 0:
                 step(done / len(blocks))
         connection.ping()
         seconds = time.monotonic() - began
+        self.busy = (time.process_time() - began_cpu) / seconds
         connection.close()
         return seconds
 
@@ -95,7 +97,7 @@ class RetainedSet:
         """Subscribes and waits until `expected` messages are there, or none comes for `quiet_s`."""
         connection = self.open("snapshot")
         connection.socket.settimeout(quiet_s)
-        began = time.monotonic()
+        began, began_cpu = time.monotonic(), time.process_time()
         connection.send_subscribe([topic_filter], self.plan.qos)
         first = last = 0.0
         reads = 0
@@ -108,6 +110,7 @@ class RetainedSet:
             if connection.received.messages > before:
                 last = time.monotonic() - began
                 first = first or last
+                self.busy = (time.process_time() - began_cpu) / last
             reads += 1
             if step and expected and reads % 20 == 0:
                 step(connection.received.messages / expected)
@@ -141,6 +144,25 @@ class RetainedSet:
                 break
         connection.close()
         return statistics.median(exact) * 1e3, statistics.median(empty) * 1e3
+
+    def set_and_receive(self, times: int) -> float:
+        """The median in ms from setting one topic to the subscriber that has it, one message at a time."""
+        publisher, subscriber = self.open("setter"), self.open("receiver")
+        topic = self.topic(0)
+        subscriber.subscribe([topic], 0)
+        publisher.ping()
+        frame = PublishFrame(topic.encode(), self.plan.payload, 0, True, self.plan.version).block(1)
+        trips: list[float] = []
+        for _ in range(times):
+            wanted = subscriber.received.messages + 1
+            began = time.perf_counter()
+            publisher.socket.sendall(frame)
+            while subscriber.received.messages < wanted:
+                subscriber.read(f"the message of {topic}")
+            trips.append(time.perf_counter() - began)
+        publisher.close()
+        subscriber.close()
+        return statistics.median(trips) * 1e3
 
     def open(self, role: str) -> LoadConnection:
         self._opened += 1

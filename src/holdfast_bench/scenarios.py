@@ -24,7 +24,7 @@ class Extras:
 
     topic_filter: str = "#"  # retained: the filter of the snapshot
     keep: bool = False  # retained: leave the messages on the broker
-    pid: int = 0  # conn, retained: the broker's process, to see its memory
+    pid: int = 0  # the broker's process, to see how busy it is; conn, retained: its memory
 
 
 def run_scenario(name: str, plan: Plan, clients: int, extras: Extras, watch: Watcher | None = None) -> Result:
@@ -32,7 +32,7 @@ def run_scenario(name: str, plan: Plan, clients: int, extras: Extras, watch: Wat
         return run_connections(plan, clients, extras, watch)
     if name == "retained":
         return run_retained(plan, extras, watch)
-    return Coordinator(shaped(name, plan, clients), name, watch).run()
+    return Coordinator(shaped(name, plan, clients), name, watch, extras.pid).run()
 
 
 def shaped(name: str, plan: Plan, clients: int) -> Plan:
@@ -109,6 +109,7 @@ def run_retained(plan: Plan, extras: Extras, watch: Watcher | None = None) -> Re
     before = resident_bytes(extras.pid) if extras.pid else 0
     with steps.of("setting") as step:
         figures["set_per_s"] = retained.count / retained.fill(step)
+        figures["set_busy"] = retained.busy
     result.sent = retained.count
     if extras.pid:
         held = resident_bytes(extras.pid) - before
@@ -117,6 +118,7 @@ def run_retained(plan: Plan, extras: Extras, watch: Watcher | None = None) -> Re
     with steps.of(f"snapshot of {extras.topic_filter}") as step, PingProbe(plan) as probe:
         snapshot = retained.snapshot(extras.topic_filter, result.expected, step=step)
     figures["snapshot_per_s"] = result.received_per_s = snapshot.per_s
+    figures["snapshot_busy"] = retained.busy
     figures["snapshot_s"] = result.seconds = snapshot.seconds
     figures["ping_max_ms"] = probe.latency.max_ms
     result.received = snapshot.messages

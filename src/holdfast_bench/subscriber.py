@@ -11,14 +11,15 @@ from holdfast_bench.connection import READ_BYTES, LoadConnection, LoadError
 from holdfast_bench.plan import Plan
 from holdfast_bench.worker import (
     BYTES,
+    CPU_NS,
     DONE,
     LAST_NS,
     MESSAGES,
     QUIT,
-    READY,
     SharedCounters,
     open_connections,
     prepare_process,
+    report_ready,
 )
 
 IDLE_S = 0.02
@@ -39,7 +40,7 @@ def _subscribe(plan: Plan, counters: SharedCounters, worker: int) -> tuple[int, 
     connections = open_connections(plan, plan.subscribers, "sub")
     for index, connection in enumerate(connections):
         connection.subscribe([plan.topic_filter_of(index)], plan.qos)
-    counters.put(worker, READY, 1)
+    report_ready(counters, worker)
     gc.disable()
     _Loop(counters, worker, connections).run()
     latencies = Histogram()
@@ -77,6 +78,7 @@ class _Loop:
             counters.put(worker, MESSAGES, self.messages)
             counters.put(worker, BYTES, self.received_bytes)
             counters.put(worker, LAST_NS, time.monotonic_ns())
+            counters.put(worker, CPU_NS, time.process_time_ns())
 
     def receive(self, fd: int) -> None:
         connection = self.by_fd[fd]

@@ -19,7 +19,7 @@ from holdfast_bench.plan import Plan
 SETUP, GO, STOP, QUIT = range(4)
 
 ROW = 8  # numbers per worker: a cache line, so that workers do not slow each other
-MESSAGES, BYTES, ACKNOWLEDGED, LAST_NS, READY, DONE = range(6)
+MESSAGES, BYTES, ACKNOWLEDGED, LAST_NS, READY, DONE, CPU_NS = range(7)
 
 BATCH = 100  # connections opened side by side: brokers accept from a queue of about this length
 SPARE_FILES = 64
@@ -97,6 +97,13 @@ def open_connections(
     return connections
 
 
-def await_go(counters: SharedCounters) -> None:
+def report_ready(counters: SharedCounters, worker: int) -> None:
+    """What the process used until now is not part of how busy it was."""
+    counters.put(worker, CPU_NS, time.process_time_ns())
+    counters.put(worker, READY, 1)
+
+
+def await_go(counters: SharedCounters, worker: int) -> None:
     while counters.phase == SETUP:
         time.sleep(0.001)
+        counters.put(worker, CPU_NS, time.process_time_ns())  # nor is waiting

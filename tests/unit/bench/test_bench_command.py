@@ -23,12 +23,15 @@ def test_json_is_all_there_is_on_stdout(broker: BrokerProcess, unique: Unique) -
     assert (done.returncode, done.stderr) == (0, "")
     figures = json.loads(done.stdout)
     assert (figures["scenario"], figures["received"], figures["lost"]) == ("pair", 500, 0)
+    assert figures["busy"].keys() == {"publishers", "subscribers", "cores", "broker", "generator"}
+    assert figures["busy"]["broker"] is None
 
 
 def test_summary_names_rates_and_losses(broker: BrokerProcess, unique: Unique) -> None:
-    done = bench("fanout", "-c", "2", "-p", str(broker.port), "-n", "100", "-t", f"{unique}/f")
+    load = ("-n", "100", "-t", f"{unique}/f", "--pid", str(broker.pid))
+    done = bench("fanout", "-c", "2", "-p", str(broker.port), *load)
     assert done.returncode == 0
-    for name in ("sent/s", "received/s", "received MB/s", "lost"):
+    for name in ("sent/s", "received/s", "received MB/s", "lost", "publishers busy", "subscribers busy", "broker busy"):
         assert name in done.stdout
 
 

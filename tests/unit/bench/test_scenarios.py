@@ -1,6 +1,9 @@
 """The scenarios against a real broker, and against one that loses messages."""
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,8 +14,9 @@ from broker_process import BrokerProcess, Unique
 from holdfast.errors import UsageError
 from holdfast_bench.connection import LoadError
 from holdfast_bench.coordinator import Coordinator
-from holdfast_bench.plan import Plan
-from holdfast_bench.probe import PingProbe, resident_bytes
+from holdfast_bench.plan import Busy, Plan, Result
+from holdfast_bench.probe import PingProbe, cpu_seconds, own_cpu_seconds, resident_bytes
+from holdfast_bench.report import bounds
 from holdfast_bench.retained import RetainedSet, matches, snapshot_concurrently
 from holdfast_bench.scenarios import Extras, run_scenario
 from wire_packets import puback
@@ -92,6 +96,74 @@ def test_distinct_topics_reach_a_wildcard_filter(broker: BrokerProcess, unique: 
     )
     result = Coordinator(load, "pair").run()
     assert (result.sent, result.expected, result.received) == (25, 50, 50)
+
+
+def test_distinct_topics_at_qos_1_are_all_set(broker: BrokerProcess, unique: Unique) -> None:
+    load = plan(
+        broker,
+        unique,
+        topic=f"{unique}/%i/%m",
+        distinct=100,
+        qos=1,
+        retain=True,
+        inflight=10,
+        count=400,
+        publishers=4,
+        subscribers=0,
+    )
+    result = Coordinator(load, "pub").run()
+    assert (result.sent, result.acknowledged, result.problems) == (400, 400, [])
+    retained = RetainedSet(plan(broker, unique), 1)
+    assert retained.snapshot(f"{unique}/#", 401, quiet_s=1.0).messages == 400
+
+
+def test_set_and_receive_waits_for_each_message(broker: BrokerProcess, unique: Unique) -> None:
+    retained = RetainedSet(plan(broker, unique), 1)
+    assert retained.set_and_receive(20) > 0
+    retained.clear()
+
+
+def test_result_says_how_busy_everybody_was(broker: BrokerProcess, unique: Unique) -> None:
+    result = run_scenario("pair", plan(broker, unique, count=2000), 1, Extras(pid=broker.pid))
+    assert result.busy is not None
+    assert result.busy.publishers > 0
+    assert result.busy.subscribers > 0
+    assert result.busy.generator >= max(result.busy.publishers, result.busy.subscribers)
+    assert result.busy.broker is not None
+
+
+def test_retained_says_how_busy_the_generator_was(broker: BrokerProcess, unique: Unique) -> None:
+    load = plan(broker, unique, topic=f"{unique}/%i/b", count=2000)
+    result = run_scenario("retained", load, 1, Extras(topic_filter=f"{unique}/#"))
+    assert result.figures["set_busy"] > 0
+    assert result.figures["snapshot_busy"] > 0
+
+
+@pytest.mark.parametrize(
+    ("busy", "expected"),
+    [
+        (Busy(0.5, 0.97, 2), ["generator 97% busy: this is a lower bound"]),
+        (Busy(0.45, 0.5, 1), ["generator 95% busy: this is a lower bound"]),  # both on one core
+        (Busy(0.45, 0.5, 2, broker=1.0), []),
+    ],
+)
+def test_rate_of_a_busy_generator_is_called_a_lower_bound(busy: Busy, expected: list[str]) -> None:
+    assert bounds(Result("pair", busy=busy)) == expected
+
+
+def test_lower_bound_of_a_step_names_the_step() -> None:
+    result = Result("retained", figures={"set_busy": 0.95, "snapshot_busy": 0.3})
+    assert bounds(result) == ["set: generator 95% busy: this is a lower bound"]
+
+
+def test_processor_time_includes_that_of_started_processes() -> None:
+    work = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"done\n"
+        ours = own_cpu_seconds(os.getpid())
+        assert cpu_seconds(os.getpid()) >= ours + 0.25
+        child.communicate(b"\n")
 
 
 def test_crowd_gets_everything_each(broker: BrokerProcess, unique: Unique) -> None:
@@ -184,6 +256,8 @@ def test_unreachable_broker_is_one_clear_error(unique: Unique) -> None:
         ({"inflight": 0}, "inflight is 0"),
         ({"qos": 3}, "qos is 3"),
         ({"version": 3}, "protocol level is 3"),
+        ({"distinct": 10, "rate": 5}, "without a rate"),
+        ({"distinct": 399, "qos": 1, "inflight": 200}, "distinct is 399, expected 400 to 65535 at QoS 1"),
     ],
 )
 def test_impossible_plans_are_refused(fields: dict[str, int], message: str) -> None:
