@@ -60,6 +60,9 @@ class Log:
         """Call `done` when all that was appended is durable, or with the reason why it cannot be."""
         raise NotImplementedError
 
+    def hand_over(self) -> None:
+        """See to it that what nobody waits for becomes durable too. To be called at every tick."""
+
     def is_behind(self) -> bool:
         """Return whether so much waits to be written that it is better to read from publishers more slowly."""
         return False

@@ -15,6 +15,9 @@ from holdfast.journal.record import Chunk
 # How much may wait for the disk before publishers are read from more slowly.
 HIGH_WATER_BYTES: Final = 64 * 1024 * 1024
 
+# How much that nobody waits for is gathered before the journal's thread is woken for it.
+ASIDE_BYTES: Final = 64 * 1024
+
 Done = Callable[[StoreError | None], None]
 
 
@@ -45,7 +48,8 @@ class JournalLog(Log):
 
     Whoever drives the broker says with `at_end_of_turn` how to be called when all that came in together was handled.
     If by then everyone who was served waits for the disk, and the disk is quick, there is nothing better to do than to
-    wait with them: the sync is done right there. Otherwise it is the journal's thread that waits.
+    wait with them: the sync is done right there. Otherwise it is the journal's thread that waits. What nobody waits for
+    is gathered for a while, since waking the thread costs more than writing one record.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class JournalLog(Log):
         self.position = journal.next_offset - 1
         self.durable = self.position
         self.batches: deque[int] = deque()
+        self.aside = 0  # bytes that nobody waits for and that the journal was not told to write yet
         self.turn_ends = False  # `at_end_of_turn` was asked to call
         self.served_before = 0  # what `served` was when it last did
 
@@ -70,11 +75,20 @@ class JournalLog(Log):
             return 0
         self.batches.append(last)
         at_end_of_turn = self.at_end_of_turn
-        if at_end_of_turn is not None and waited_for and self.served == self.served_before and journal.quick:
+        if at_end_of_turn is None:
+            journal.append_chunk(chunk, self.on_synced)
+            return last
+        if not waited_for:
+            journal.put_aside(chunk, self.on_synced)
+            self.aside += len(chunk.data)
+            if self.aside >= ASIDE_BYTES:
+                self.hand_over()
+            return last
+        if self.served == self.served_before and journal.quick:
             journal.put_aside(chunk, self.on_synced)
         else:
             journal.append_chunk(chunk, self.on_synced)
-        if at_end_of_turn is not None and not self.turn_ends:
+        if not self.turn_ends:
             self.turn_ends = True
             at_end_of_turn(self.on_turn_end)
         return last
@@ -84,9 +98,15 @@ class JournalLog(Log):
         alone = self.served == self.served_before
         self.served_before = self.served
         if alone:
+            self.aside = 0
             self.journal.commit_here()
         else:
-            self.journal.commit_there()
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Let the thread write what was put aside. To be called now and then: nobody may be waiting for it."""
+        self.aside = 0
+        self.journal.commit_there()
 
     def on_synced(self, error: StoreError | None) -> None:
         last = self.batches.popleft()

@@ -149,6 +149,7 @@ class Driver:
         self.notes_left = NOTES_PER_TICK
         self.notes_left_out = 0
         self.carry_out(self.broker.tick(self.now_ms()))
+        self.log.hand_over()
 
     def on_work(self) -> None:
         self.working = False

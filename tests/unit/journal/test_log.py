@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from holdfast.broker.batch import Batch
 from holdfast.errors import StoreError
-from holdfast.journal.log import Done, JournalLog
+from holdfast.journal.log import ASIDE_BYTES, Done, JournalLog
 from holdfast.journal.record import Chunk
 
 
@@ -46,9 +46,9 @@ class Turns:
     def at_end(self, call: Callable[[], None]) -> None:
         self.calls.append(call)
 
-    def append(self, *, waited_for: bool = True) -> None:
+    def append(self, *, waited_for: bool = True, size: int = 0) -> None:
         batch = Batch()
-        batch.add(b"\x01\x10" + self.log.order(1).to_bytes(8, "little"))
+        batch.add(b"\x01\x10" + self.log.order(1).to_bytes(8, "little") + bytes(size))
         self.log.append(batch, waited_for)
 
     def end(self) -> list[str]:
@@ -88,10 +88,22 @@ def test_the_thread_syncs_on_a_slow_disk() -> None:
     assert "aside 1" not in turns.end()
 
 
-def test_the_thread_syncs_what_nobody_waits_for() -> None:
+def test_the_thread_is_woken_for_what_nobody_waits_for_at_the_next_tick_or_when_it_is_much() -> None:
     turns = Turns()
     turns.append(waited_for=False)
-    assert "aside 1" not in turns.end()
+    turns.append(waited_for=False)
+    assert turns.end() == ["aside 1", "aside 2"]
+    turns.log.hand_over()
+    assert turns.end() == ["there"]
+    turns.append(waited_for=False, size=ASIDE_BYTES)
+    assert turns.end() == ["aside 3", "there"]
+
+
+def test_what_nobody_waits_for_goes_with_what_somebody_does() -> None:
+    turns = Turns()
+    turns.append(waited_for=False)
+    turns.append()
+    assert turns.end() == ["aside 1", "aside 2", "here"]
 
 
 def test_without_turns_the_thread_syncs_everything() -> None:
