@@ -133,7 +133,7 @@ class World:
 
     def block(self, link: Link) -> None:
         link.blocked = True
-        link.connection.outbox.block(self.now_ms)
+        link.connection.outbox.block(self.now_ms, 0)
 
     def unblock(self, link: Link) -> None:
         link.blocked = False

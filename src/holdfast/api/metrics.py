@@ -47,6 +47,9 @@ class BrokerCollector(Collector):
         yield counter("holdfast_sessions_taken_over", "Sessions taken over.", counters.sessions_taken_over)
         yield counter("holdfast_sessions_expired", "Sessions expired.", counters.sessions_expired)
         yield counter("holdfast_protocol_errors", "Clients that broke the protocol.", counters.protocol_errors)
+        yield counter(
+            "holdfast_clients_sent_away", "Clients that did not read their answers.", counters.clients_sent_away
+        )
         yield gauge("holdfast_sessions", "Sessions, of connected and absent clients.", len(broker.sessions))
         yield gauge("holdfast_subscriptions", "Subscriptions.", broker.subscriptions.count)
         yield gauge("holdfast_queued_messages", "Messages waiting in queues of sessions.", queued)

@@ -141,7 +141,7 @@ class Broker:
     def on_writable(self, connection: Connection, now_ms: int) -> Effects:
         """Go on sending, since the transport accepts bytes again."""
         self.begin(now_ms)
-        connection.outbox.blocked = False
+        connection.outbox.unblock()
         if connection.outbox.pieces:
             self.effects.write_to(connection)
         session = connection.session
@@ -235,6 +235,16 @@ class Broker:
         session = self.sessions.get(client_id)
         if session is not None and session.connection is not None:
             disconnect(self, session.connection, reason, text)
+        return self.finish()
+
+    def send_away(self, connection: Connection, reason: str, now_ms: int) -> Effects:
+        """Close the connection of a client that takes more than it may, without a word: it does not listen."""
+        self.begin(now_ms)
+        if connection.state != CLOSED:
+            self.counters.clients_sent_away += 1
+            self.effects.notes.append((connection, reason))
+            connection.outbox.clear()
+            close(self, connection, reason)
         return self.finish()
 
     def end_session(self, client_id: str, now_ms: int) -> Effects:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.message import NEVER, Message
-from holdfast.broker.session import AWAITING_COMPLETE, HIGH_WATER_QUEUE, Connection, Delivery, Session
+from holdfast.broker.session import ANSWER_COST, AWAITING_COMPLETE, HIGH_WATER_QUEUE, Connection, Delivery, Session
 from holdfast.protocol.mqtt.connection import CLOSED
 from holdfast.protocol.mqtt.properties import MESSAGE_EXPIRY, SUBSCRIPTION_ID, TOPIC_ALIAS, USER_PROPERTY
 from holdfast.protocol.mqtt.reasons import PACKET_ID_NOT_FOUND
@@ -80,12 +80,7 @@ def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
     if connection is None:
         return
     queue = session.queue
-    while (
-        queue
-        and most > 0
-        and len(session.inflight) < session.window
-        and connection.outbox.size < connection.outbox.limit
-    ):
+    while queue and most > 0 and len(session.inflight) < session.window and not connection.outbox.is_full():
         delivery = session.pull()
         if delivery.message.expired(broker.now_ms):  # [5: MQTT-3.3.2-5]
             broker.counters.dropped_expired += 1
@@ -358,5 +353,7 @@ def write_pubrel(connection: Connection, packet_id: int) -> None:
 def write(connection: Connection, data: bytes) -> None:
     """Add any other packet to the outbox."""
     if connection.state != CLOSED:
-        connection.outbox.pieces.append(data)
-        connection.outbox.size += len(data)
+        outbox = connection.outbox
+        outbox.pieces.append(data)
+        outbox.size += len(data)
+        outbox.answers += len(data) + ANSWER_COST

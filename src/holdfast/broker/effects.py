@@ -69,6 +69,7 @@ class Counters:
         self.sessions_expired = 0
         self.protocol_errors = 0
         self.publishes_refused = 0
+        self.clients_sent_away = 0  # since they did not read what they had asked for
         self.dropped_slow = 0  # QoS 0 for a reader that does not keep up
         self.dropped_queue_full = 0
         self.dropped_expired = 0
@@ -105,7 +106,7 @@ class Held:
 class Release:
     """Invariants: `held` is in the order of the offsets that its bytes wait for; `Outbox.held` counts those of a
     connection, and while there are any, all that the connection is sent goes there too; `closing` are connections to be
-    closed when theirs have left.
+    closed when theirs have left; to the `relieved` more could be sent again, since what was held for them has left.
     """
 
     def __init__(self, log: Log, counters: Counters) -> None:
@@ -113,6 +114,7 @@ class Release:
         self.counters: Final = counters
         self.held: deque[Held] = deque()
         self.closing: set[Connection] = set()
+        self.relieved: list[Connection] = []
 
     def carry_out(self, effects: Effects) -> None:
         """Keep the records, let go what may leave at once, hold back the rest, and close what is to be closed."""
@@ -128,8 +130,9 @@ class Release:
                 if outbox.held > 0 or holds_all or (after > 0 and outbox.waits):
                     if outbox.pieces:
                         last = after if after > 0 else self.held[-1].after
-                        self.held.append(Held(last, connection, outbox.drain()))
                         outbox.held += 1
+                        outbox.held_size += outbox.size
+                        self.held.append(Held(last, connection, outbox.drain()))
                 elif outbox.pieces and not outbox.blocked:
                     if after == 0:
                         self.log.served += 1
@@ -162,12 +165,22 @@ class Release:
         while held and held[0].after <= offset:
             one = held.popleft()
             connection = one.connection
-            connection.outbox.held -= 1
-            if error is None:
-                self.write(connection, one.data)
-            else:
+            outbox = connection.outbox
+            outbox.held -= 1
+            outbox.held_size -= len(one.data)
+            if error is not None:
                 refused.append(connection)
-            if connection.outbox.held == 0 and connection in self.closing:
+            elif outbox.blocked:  # the transport is full: it goes on waiting, as what nothing holds back does
+                outbox.pieces.append(one.data)
+                outbox.size += len(one.data)
+            else:
+                self.write(connection, one.data)
+                if outbox.held == 0:
+                    outbox.answers = 0
+                    if outbox.wanted:
+                        outbox.wanted = False
+                        self.relieved.append(connection)
+            if outbox.held == 0 and connection in self.closing:
                 self.closing.remove(connection)
-                connection.peer.close(connection.close_reason)
+                self.close(connection)
         return refused

@@ -268,7 +268,7 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: PublishR
         ):
             forward_singly(broker, connection, data, run, first_offset, to)
             continue
-        if outbox.size >= outbox.limit:
+        if outbox.is_full():
             counters.dropped_slow += count
             continue
         if agreed.is_v5 == is_v5:

@@ -384,7 +384,7 @@ def send(
                 missed_live(broker, session, message)
             return
         outbox = connection.outbox
-        if outbox.size >= outbox.limit:
+        if outbox.is_full():
             broker.counters.dropped_slow += 1
             if session.snapshots:
                 missed_live(broker, session, message)
@@ -414,7 +414,7 @@ def send(
         connection is not None
         and len(session.inflight) < session.window
         and not session.queue
-        and connection.outbox.size < connection.outbox.limit
+        and not connection.outbox.is_full()
     ):
         transmit(broker, session, connection, delivery)
     elif not enqueue(broker, session, delivery, connection is None and session.attached) and session.snapshots:

@@ -31,6 +31,10 @@ HIGH_WATER_BYTES: Final = 1024 * 1024
 HIGH_WATER_QUEUE: Final = 1000
 PATIENCE_MS: Final = 1000
 
+# What the answers to a client may cost that does not read them, and what each costs beside its bytes.
+MOST_ANSWERS: Final = 1024 * 1024
+ANSWER_COST: Final = 48
+
 DOLLAR: Final = 0x24
 
 
@@ -64,7 +68,7 @@ class Outbox:
     """What is to go out, in pieces that are joined once.
 
     Invariants: `size` is the length of all `pieces`; `listed` exactly while the connection is in `Effects.writes`;
-    `held` counts the stretches of bytes that are held back until their entries are durable.
+    `held` counts the stretches of bytes that are held back until their entries are durable, `held_size` their bytes.
     """
 
     def __init__(self) -> None:
@@ -74,7 +78,11 @@ class Outbox:
         self.listed = False
         self.waits = False  # what is in it acknowledges, or reveals, entries of the call at hand
         self.held = 0
+        self.held_size = 0
+        self.wanted = False  # something could not be added for what is held: go on when that has left
+        self.answers = 0  # what the answers cost that have not left: acknowledgements and the like
         self.blocked = False  # the transport is full: gather, do not write
+        self.in_transport = 0  # bytes that it had not sent when it said so
         self.blocked_since_ms = 0
         self.aliases: dict[bytes, int] = {}
 
@@ -84,16 +92,42 @@ class Outbox:
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
         self.size = 0
+        if self.held == 0:
+            self.answers = 0
         return data
 
-    def block(self, now_ms: int) -> None:
+    def is_full(self) -> bool:
+        """Return whether so much waits for the client that it is given no more messages for now."""
+        if self.size + self.held_size + self.in_transport < self.limit:
+            return False
+        self.wanted = self.held > 0
+        return True
+
+    def holds_much(self, water: int) -> bool:
+        """Return whether more than `water` bytes wait for the log, so that it is better to wait with them."""
+        if self.held_size < water:
+            return False
+        self.wanted = True
+        return True
+
+    def is_choked(self) -> bool:
+        """Return whether the client asks for answers faster than it reads them: then nothing more is read from it."""
+        return self.answers > MOST_ANSWERS
+
+    def block(self, now_ms: int, in_transport: int) -> None:
         """Note that the transport is full. It says so while it is written to, so nothing else may follow from this."""
         self.blocked = True
         self.blocked_since_ms = now_ms
+        self.in_transport = in_transport
+
+    def unblock(self) -> None:
+        self.blocked = False
+        self.in_transport = 0
 
     def clear(self) -> None:
         self.pieces.clear()
         self.size = 0
+        self.answers = 0
 
 
 @final
@@ -258,7 +292,7 @@ class Session:
             connection is not None
             and not self.queue
             and len(self.inflight) < self.window
-            and connection.outbox.size < connection.outbox.limit
+            and not connection.outbox.is_full()
         )
 
     def is_over_high_water(self, now_ms: int) -> bool:

@@ -75,7 +75,7 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
         return False
     visits = VISITS_PER_STEP
     while quantum > 0 and visits > 0:
-        if connection.outbox.blocked or connection.busy:
+        if connection.outbox.blocked or connection.busy or connection.outbox.holds_much(OUTBOX_WATER):
             return False  # on_writable or the adapter wakes it
         if connection.outbox.size >= OUTBOX_WATER:
             return True
@@ -130,7 +130,17 @@ def send_copy(broker: "Broker", snapshot: Snapshot, connection: Connection, mess
 
 
 def put_in_line(broker: "Broker", snapshot: Snapshot, message: Message, qos: int) -> None:
-    """Queue a copy that cannot leave at once, after what waits already."""
+    """Queue a copy that cannot leave at once, after what waits already. It is part of what the client was promised, so
+    it may go beyond the queue's limits, but no further than that once more.
+    """
+    session = snapshot.session
+    settings = broker.settings
+    if (
+        session.queued_bytes + message.size() > 2 * settings.max_queued_bytes
+        or len(session.queue) >= 2 * settings.max_queued_messages
+    ):
+        broker.counters.dropped_queue_full += 1
+        return
     enqueue(broker, snapshot.session, copy_of(broker, snapshot, message, qos), True)
     snapshot.sent += 1
     snapshot.queued += 1
@@ -148,6 +158,8 @@ def finish(broker: "Broker", snapshot: Snapshot, connection: Connection, quantum
     """Send what follows the set: topics whose change was missed, deletions, for a client that asked what changed, and
     the end marker. Returns True when there is more to do and nothing to wait for.
     """
+    if connection.outbox.blocked or connection.outbox.holds_much(OUTBOX_WATER):
+        return False
     while snapshot.missed:
         if quantum == 0 or connection.outbox.size >= OUTBOX_WATER:
             return True

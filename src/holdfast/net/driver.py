@@ -80,6 +80,10 @@ class Driver:
         self.carry_out(self.broker.kick(client_id, reason, text, self.now_ms()))
         return connected
 
+    def send_away(self, connection: Connection, reason: str) -> None:
+        """Close the connection of a client that takes more than it may."""
+        self.carry_out(self.broker.send_away(connection, reason, self.now_ms()))
+
     def end_session(self, client_id: str) -> bool:
         """Forget an absent client's session by an operator's wish; False when there is none."""
         present = client_id in self.broker.sessions and not self.broker.is_connected(client_id)
@@ -170,6 +174,10 @@ class Driver:
         refused = self.release.on_durable(offset, error)
         if refused:
             self.carry_out(self.broker.on_not_durable(refused, self.now_ms()))
+        if self.release.relieved:
+            relieved, self.release.relieved = self.release.relieved, []
+            for connection in relieved:
+                self.on_writable(connection)
 
     def at_end_of_turn(self, call: Callable[[], None]) -> None:
         """Call when all that came in together was handled, and what followed at once has left."""

@@ -21,6 +21,10 @@ CLOSE_GRACE_S = 3.0
 # still is, but for no more steps than this.
 PAUSE_STEP_S = 0.002
 PAUSE_STEPS = 50
+# A client that sends and does not read its answers is not read from until it does, and sent away if it does not for so
+# long.
+CHOKED_STEP_S = 0.05
+CHOKED_S = 30.0
 
 # Stands in for the connection of a peer that is closed.
 GONE = Connection(Peer(), 0)
@@ -38,6 +42,7 @@ class StreamPeer(Peer, asyncio.Protocol):
         self.host = ""
         self.counted = False  # by the connection limits, as one of its address
         self.close_reason = ""
+        self.choked_until = 0.0  # by then it has read some of its answers, or is sent away
         self.closer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -68,7 +73,14 @@ class StreamPeer(Peer, asyncio.Protocol):
             self.policy.throttle(self, counters.packets_received - before)
         else:
             driver.receive(self.connection, data)
-        if (self.connection.backpressured or driver.log.is_behind()) and self.transport is not None:
+        if self.transport is None:
+            return
+        if self.connection.outbox.is_choked():
+            if not self.choked_until:
+                self.transport.pause_reading()
+                self.choked_until = driver.loop.time() + CHOKED_S
+                driver.loop.call_later(CHOKED_STEP_S, self.read_on_when_read)
+        elif self.connection.backpressured or driver.log.is_behind():
             self.transport.pause_reading()
             driver.loop.call_later(PAUSE_STEP_S, self.read_on_later, 1)
 
@@ -84,8 +96,22 @@ class StreamPeer(Peer, asyncio.Protocol):
             self.connection.backpressured = False
             self.transport.resume_reading()
 
+    def read_on_when_read(self) -> None:
+        """Read on when the client has read its answers; send it away when it has not for long."""
+        if self.transport is None or self.transport.is_closing():
+            return
+        driver = self.driver
+        if not self.connection.outbox.is_choked():
+            self.choked_until = 0.0
+            self.transport.resume_reading()
+        elif driver.loop.time() < self.choked_until or not self.connection.outbox.blocked:
+            driver.loop.call_later(CHOKED_STEP_S, self.read_on_when_read)
+        else:
+            driver.send_away(self.connection, "does not read its answers")
+
     def pause_writing(self) -> None:
-        self.connection.outbox.block(self.driver.now_ms())
+        waiting = self.transport.get_write_buffer_size() if self.transport is not None else 0
+        self.connection.outbox.block(self.driver.now_ms(), waiting)
 
     def resume_writing(self) -> None:
         self.driver.on_writable(self.connection)

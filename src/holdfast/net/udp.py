@@ -28,6 +28,8 @@ RECEIVE_BUFFER = 8 * 1024 * 1024
 # follows, whatever the datagrams came from: one long write or many short ones.
 BURST = 64
 PAUSE_S = 0.005
+# What may wait for such pauses; of more, as a client that asks without end would have it, the rest is lost.
+BACKLOG_MOST = 32_768
 # How long to leave the socket alone while the disk is behind.
 PAUSE_READING_S = 0.002
 
@@ -57,7 +59,9 @@ class SnPeer(DatagramPeer):
     def write(self, data: bytes) -> None:
         packets = datagrams(data, self.envelope)
         if self.backlog is not None:
-            self.backlog.extend(packets)
+            room = BACKLOG_MOST - len(self.backlog)
+            self.endpoint.not_sent += max(0, len(packets) - room)
+            self.backlog.extend(packets[: max(0, room)])
             return
         driver = self.endpoint.driver
         now = driver.loop.time()
@@ -70,7 +74,7 @@ class SnPeer(DatagramPeer):
         self.burst += min(room, len(packets))
         if len(packets) > room:
             self.backlog = deque(packets[room:])
-            self.connection.outbox.block(driver.now_ms())
+            self.connection.outbox.block(driver.now_ms(), 0)
             driver.loop.call_later(PAUSE_S, self.go_on)
 
     def go_on(self) -> None:

@@ -72,12 +72,14 @@ class WebSocketPeer(StreamPeer):
         self.origins = origins
         self.framing = WSConnection(ConnectionType.SERVER)
         self.accepted = False
+        self.last_ping: Ping | None = None
 
     def data_received(self, data: bytes) -> None:
         try:
             self.framing.receive_data(data)
             for event in self.framing.events():
                 self.on_event(event)
+            self.answer_ping()
         except FramingError as error:
             log.warning("websocket error", extra={"address": self.address, "error": str(error)})
             self.drop("websocket error")
@@ -95,10 +97,21 @@ class WebSocketPeer(StreamPeer):
             self.raw(self.framing.send(CloseConnection(CloseReason.UNSUPPORTED_DATA, "binary frames only")))
             self.drop("text frame")
         elif isinstance(event, Ping):
-            self.raw(self.framing.send(event.response()))
+            self.last_ping = event
         elif isinstance(event, CloseConnection):
             self.raw(self.framing.send(event.response()))
             self.drop("websocket closed")
+
+    def answer_ping(self) -> None:
+        """Answer the last of the PINGs that came [RFC 6455: 5.5.3], once the client reads what it was sent before."""
+        ping = self.last_ping
+        if ping is not None and not self.connection.outbox.blocked:
+            self.last_ping = None
+            self.raw(self.framing.send(ping.response()))
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.answer_ping()
 
     def on_request(self, request: Request) -> None:
         if request.target.split("?")[0] != self.path:
