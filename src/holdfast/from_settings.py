@@ -39,6 +39,7 @@ def broker_settings(settings: Settings) -> BrokerSettings:
     to.max_outbox_bytes = limits.max_outbox_bytes or 1 << 60
     to.max_topic_levels = limits.max_topic_levels
     to.max_subscriptions = limits.max_subscriptions
+    to.max_filters_per_packet = limits.max_filters_per_packet or 1 << 30
     to.max_qos = limits.max_qos
     to.keep_alive_max = int(limits.keep_alive_max)
     to.session_expiry_max = int(limits.session_expiry_max)

@@ -118,19 +118,22 @@ class Scene:
     def questions(self) -> bytes:
         """One read of packets that are all answered."""
         version = self.version
-        make = self.chance.choice(
-            (
-                lambda: wire.pingreq(),
-                lambda: wire.publish("x", b"1", qos=1, packet_id=self.packet_id(), version=version),
-                lambda: wire.publish("x", b"1", qos=1, retain=True, packet_id=self.packet_id(), version=version),
-                lambda: wire.pubrel(self.packet_id()),
-                lambda: wire.pubrec(self.packet_id()),
-                lambda: wire.subscribe(self.packet_id(), [("all/#", 1)], version=version),
-            )
-        )
+        kind = self.chance.choice(("ping", "publish", "retain", "pubrel", "pubrec", "subscribe"))
         packets = bytearray()
         while len(packets) < READ:
-            packets += make()
+            packet_id = self.packet_id()
+            match kind:
+                case "ping":
+                    packets += wire.pingreq()
+                case "publish" | "retain":
+                    retain = kind == "retain"
+                    packets += wire.publish("x", b"1", qos=1, retain=retain, packet_id=packet_id, version=version)
+                case "pubrel":
+                    packets += wire.pubrel(packet_id)
+                case "pubrec":
+                    packets += wire.pubrec(packet_id)
+                case _:
+                    packets += wire.subscribe(packet_id, [("all/#", 1)], version=version)
         return bytes(packets)
 
     def cost(self) -> int:

@@ -34,7 +34,8 @@ from holdfast.broker.retained import RetainedStore
 from holdfast.broker.session import Connection, Route, Session, Snapshot, is_reserved
 from holdfast.broker.settings import Policy, Settings
 from holdfast.broker.snapshot import step
-from holdfast.broker.subscription import SubscriptionTree, build_receivers
+from holdfast.broker.subscribing import FILTERS_PER_STEP, FIRST_QUANTUM, go_on
+from holdfast.broker.subscription import PendingFilters, SubscriptionTree, build_receivers
 from holdfast.broker.timers import ADAPTER, CONNECT_TIMEOUT, KEEP_ALIVE, SESSION_EXPIRY, Timer, Timers
 from holdfast.broker.topics import check_topic
 from holdfast.errors import ProtocolError, UnsupportedProtocol, UsageError
@@ -72,6 +73,7 @@ class Broker:
         self.sessions: dict[str, Session] = {}
         self.routes: dict[bytes, Route] = {}
         self.running: deque[Snapshot] = deque()
+        self.pending: deque[PendingFilters] = deque()  # packets whose filters are gone through in portions
         self.run = PublishRun()
         self.access: Access | None = None
         self.rights_generation = 1
@@ -81,6 +83,8 @@ class Broker:
         self.last_assigned = 0
         self.connect_rate: Final = LeakyBucket(settings.connect_rate, max(settings.connect_rate, 1.0))
         self.in_call = False  # between `begin` and `finish`
+        self.filters_left = 0  # topic filters that may still be gone through in the call at hand
+        self.first_left = 0  # messages that its new snapshots may send at once
         self.now_ms = 0  # of the call at hand; set by `begin` alone
         self.expiring = False
         self.met_high_water = False  # the publish at hand met a receiver that is behind
@@ -102,6 +106,8 @@ class Broker:
             raise UsageError("the effects of the last call into the broker were not carried out")
         self.in_call = True
         self.now_ms = now_ms
+        self.filters_left = FILTERS_PER_STEP
+        self.first_left = FIRST_QUANTUM
 
     def finish(self) -> Effects:
         """End the call; returns the effects that follow from it."""
@@ -202,6 +208,8 @@ class Broker:
         self.begin(now_ms)
         if self.expiring:
             self.expire()
+        if self.pending:
+            self.go_on(self.pending.popleft())
         count = len(self.running)
         if count > 0:
             quantum = max(WORK_QUANTUM // count, SNAPSHOT_LEAST)
@@ -214,7 +222,7 @@ class Broker:
         return self.finish()
 
     def has_work(self) -> bool:
-        return len(self.running) > 0 or self.expiring
+        return len(self.running) > 0 or self.expiring or len(self.pending) > 0
 
     def shut_down(self, now_ms: int) -> Effects:
         """Disconnect all clients [5: 0x8B]; the caller flushes and closes."""
@@ -298,8 +306,19 @@ class Broker:
         counters.received_by_version[version] += received[0] + received[1] + received[2] - before
         counters.bytes_received_by_version[version] += len(data)
 
+    def go_on(self, pending: PendingFilters) -> None:
+        """Do the next portion of a packet with many filters, and then what came after it."""
+        connection = pending.connection
+        if connection.state != CONNECTED:
+            return
+        if go_on(self, pending):
+            connection.pending = None
+            self.read_on(connection)
+        else:
+            self.pending.append(pending)
+
     def read_on(self, connection: Connection) -> None:
-        """Handle what came while the client was being authenticated."""
+        """Handle what came while the client was being authenticated, or its last packet was gone through."""
         connection.inbound.needed = 0
         if connection.inbound.size > 0:
             self.handle(connection, connection.inbound.drain())

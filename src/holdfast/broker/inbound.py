@@ -58,8 +58,10 @@ def receive(broker: "Broker", connection: Connection, data: bytes) -> None:
     connection.last_seen_ms = broker.now_ms
     broker.counters.bytes_received += len(data)
     inbound = connection.inbound
-    if inbound.size > 0 or connection.state == AUTHENTICATING:
+    if inbound.size > 0 or connection.state == AUTHENTICATING or connection.pending is not None:
         inbound.add(data)
+        if connection.pending is not None:
+            return
         if connection.state == AUTHENTICATING and not connection.exchanging:
             if inbound.size > broker.settings.max_bytes_before_login:
                 raise ProtocolError("too much was sent before the login was through", PACKET_TOO_LARGE)
@@ -163,6 +165,9 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
             if state == AUTHENTICATING:
                 inbound.needed = UNLIMITED
                 break
+        elif connection.pending is not None:
+            inbound.needed = UNLIMITED
+            break
     broker.counters.packets_received += packets
     if inbound.needed == 0 and position < size:
         inbound.needed = 2
@@ -206,7 +211,7 @@ def dispatch(broker: "Broker", connection: Connection, first: int, data: bytes, 
         connection.agreed.set_version(V5)
     version = connection.agreed.version
     check_received(connection.state, kind, version)
-    packet = decode(first, data[body:end], version)
+    packet = decode(first, data[body:end], version, False, broker.settings.max_filters_per_packet)
     if isinstance(packet, Connect):
         on_connect(broker, connection, packet)
     elif isinstance(packet, Ack):

@@ -68,8 +68,8 @@ class Index(TopicIndex):
         self.holes = 0  # in `order`
         self.compacted = -1  # how far the compaction of `order` has come; -1: none goes on
         self.uncompacted = 0
-        self.cursors: list[Cursor] = []
-        self.list_cursors: list[ListCursor] = []
+        self.cursors: dict[Cursor, None] = {}
+        self.list_cursors: dict[ListCursor, None] = {}
 
     def root_of(self, level: bytes) -> Node:
         return self.dollar if level.startswith(b"$") else self.root
@@ -234,27 +234,23 @@ class Index(TopicIndex):
     def cursor(self, topic_filter: bytes, version: int) -> TopicCursor:
         if topic_filter == b"#" or topic_filter == b"+/#":
             list_cursor = ListCursor(self)
-            self.list_cursors.append(list_cursor)
+            self.list_cursors[list_cursor] = None
             return list_cursor
         cursor = Cursor(self, topic_filter.split(b"/"))
-        self.cursors.append(cursor)
+        self.cursors[cursor] = None
         return cursor
 
     def everything(self) -> TopicCursor:
         cursor = Cursor(self, [b"#"])
         cursor.push(self.dollar, -1)
-        self.cursors.append(cursor)
+        self.cursors[cursor] = None
         return cursor
 
     def release(self, cursor: TopicCursor) -> None:
-        for i in range(len(self.list_cursors)):
-            if self.list_cursors[i] is cursor:
-                del self.list_cursors[i]
-                return
-        for i in range(len(self.cursors)):
-            if self.cursors[i] is cursor:
-                del self.cursors[i]
-                return
+        if isinstance(cursor, ListCursor):
+            self.list_cursors.pop(cursor, None)
+        elif isinstance(cursor, Cursor):
+            self.cursors.pop(cursor, None)
 
 
 @final

@@ -23,7 +23,6 @@ from holdfast.broker.message import (
 )
 from holdfast.broker.ports import TopicIndex
 from holdfast.broker.settings import STORE, Policy, Settings
-from holdfast.broker.topics import matches
 
 SYSTEM: Final = b"$SYS/"
 DOLLAR: Final = 0x24
@@ -358,6 +357,13 @@ class Expiry:
 
 
 @final
+class Deletion:
+    def __init__(self, topic_field: bytes, offset: int) -> None:
+        self.topic_field: Final = topic_field
+        self.offset: Final = offset
+
+
+@final
 class Block:
     """Sealed deletions: topic fields one after another, each with its length in front, and their offsets, eight bytes
     each.
@@ -417,26 +423,20 @@ class Tombstones:
         self.topics = []
         self.offsets = []
 
-    def since(self, offset: int, filter_levels: list[bytes]) -> dict[bytes, int]:
-        """Return the offset of the last deletion after `offset` of each matching topic, by topic field."""
-        found: dict[bytes, int] = {}
+    def read(self, after: int) -> list[Deletion]:
+        """Return the next deletions after an offset, a block of them at most; none at the end."""
+        found: list[Deletion] = []
         for block in self.blocks:
-            if block.last > offset:
-                collect(found, block, offset, filter_levels)
+            if block.last > after:
+                position = 0
+                for i in range(block.count):
+                    end = position + 2 + (block.topics[position] << 8 | block.topics[position + 1])
+                    at = int.from_bytes(block.offsets[i * OFFSET_SIZE : (i + 1) * OFFSET_SIZE], "big")
+                    if at > after:
+                        found.append(Deletion(block.topics[position:end], at))
+                    position = end
+                return found
         for i in range(len(self.topics)):
-            note(found, self.topics[i], self.offsets[i], offset, filter_levels)
+            if self.offsets[i] > after:
+                found.append(Deletion(self.topics[i], self.offsets[i]))
         return found
-
-
-def collect(found: dict[bytes, int], block: Block, after: int, filter_levels: list[bytes]) -> None:
-    position = 0
-    for i in range(block.count):
-        end = position + 2 + (block.topics[position] << 8 | block.topics[position + 1])
-        at = int.from_bytes(block.offsets[i * OFFSET_SIZE : (i + 1) * OFFSET_SIZE], "big")
-        note(found, block.topics[position:end], at, after, filter_levels)
-        position = end
-
-
-def note(found: dict[bytes, int], field: bytes, at: int, after: int, filter_levels: list[bytes]) -> None:
-    if at > after and matches(filter_levels, field[2:].split(b"/")):
-        found[field] = at

@@ -6,7 +6,7 @@ sessions, and a snapshot feeds one.
 """
 
 from collections import deque
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from holdfast.broker.message import Message, Publisher
 from holdfast.broker.ports import OutboundAdapter, Peer, TopicCursor
@@ -15,6 +15,9 @@ from holdfast.broker.sn.ids import SensorState
 from holdfast.broker.topics import matches
 from holdfast.protocol.mqtt.connection import WAITING
 from holdfast.protocol.mqtt.packets import V5, Connect, Will
+
+if TYPE_CHECKING:
+    from holdfast.broker.subscription import PendingFilters
 
 NO_ONE: Final = Publisher("", "", "")
 UNLIMITED: Final = 1 << 60
@@ -197,6 +200,7 @@ class Connection:
         # The route of the topic published last: most clients publish to the same topic again.
         self.last_topic = b""
         self.last_route: Route | None = None
+        self.pending: PendingFilters | None = None  # nothing more of what it sent is handled before this is answered
 
 
 # Sessions.
@@ -262,7 +266,7 @@ class Session:
         self.next_packet_id = 1
         self.unreleased: set[int] = set()  # QoS 2 packet ids received and not yet released
         self.will: PendingWill | None = None
-        self.snapshots: list[Snapshot] = []
+        self.snapshots: dict[Snapshot, None] = {}  # in the order of their beginning
         self.snapshot_turn = False
         self.sensor: SensorState | None = None  # what MQTT-SN keeps beside the session
         self.progress_ms = now_ms  # when the client last acknowledged something
@@ -379,6 +383,7 @@ class Subscription:
         self.no_local: Final = no_local
         self.retain_as_published: Final = retain_as_published
         self.identifier: Final = identifier  # 0: none
+        self.snapshots: list[Snapshot] | None = None  # that were begun for it and have not ended
 
 
 @final
@@ -535,6 +540,21 @@ class Snapshot:
         if self.no_local and message.publisher.client_id == self.session.client_id:
             return False
         return not message.expired(now_ms)
+
+    def belong_to(self, subscription: Subscription) -> None:
+        """Be the snapshot of this subscription from now on."""
+        self.leave_subscription()
+        self.subscription = subscription
+        if subscription.snapshots is None:
+            subscription.snapshots = [self]
+        else:
+            subscription.snapshots.append(self)
+
+    def leave_subscription(self) -> None:
+        mine = self.subscription.snapshots
+        if mine is not None:
+            rest = [snapshot for snapshot in mine if snapshot is not self]
+            self.subscription.snapshots = rest if rest else None
 
     def awaits(self, message: Message) -> bool:
         """Return whether this stored message still has its turn to come."""

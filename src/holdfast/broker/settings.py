@@ -73,6 +73,7 @@ class Settings:
         self.max_outbox_bytes = 16 * 1024 * 1024
         self.max_topic_levels = 128
         self.max_subscriptions = 0
+        self.max_filters_per_packet = 1 << 30
         self.max_bytes_before_login = 256 * 1024
         self.banned_users: frozenset[str] = frozenset()
         self.banned_client_ids: frozenset[str] = frozenset()

@@ -27,11 +27,16 @@ VISITS_PER_STEP: Final = 8192
 NOT_SINCE: Final = -1
 
 
-def begin(broker: "Broker", session: Session, subscription: Subscription, since: int) -> Snapshot:
-    """Start the snapshot of a new subscription and return it; the caller advances it once SUBACK is written."""
+def begin(
+    broker: "Broker", session: Session, subscription: Subscription, since: int, deleted: dict[bytes, int] | None
+) -> Snapshot:
+    """Start the snapshot of a new subscription and return it; the caller advances it once SUBACK is written.
+
+    `deleted` are the topics that were deleted after the offset `since`; None: the client is sent everything.
+    """
     store = broker.retained
     version = broker.log.position
-    known = since != NOT_SINCE and store.tombstones.known_since <= since <= version
+    known = deleted is not None
     topic_filter = b"/".join(subscription.levels)
     snapshot = Snapshot(
         session,
@@ -41,19 +46,24 @@ def begin(broker: "Broker", session: Session, subscription: Subscription, since:
         since if known else NOT_SINCE,
         not known,
     )
-    if known:
-        snapshot.deleted = store.tombstones.since(since, subscription.levels)
+    if deleted is not None:
+        snapshot.deleted = deleted
     snapshot.record_id = broker.recorder.on_snapshot(session, snapshot.version, subscription.topic_filter)
-    session.snapshots.append(snapshot)
-    broker.counters.snapshots_begun += 1
+    add(broker, session, snapshot)
     return snapshot
 
 
-def carry_over(session: Session, old: Subscription, new: Subscription) -> None:
+def add(broker: "Broker", session: Session, snapshot: Snapshot) -> None:
+    session.snapshots[snapshot] = None
+    snapshot.belong_to(snapshot.subscription)
+    broker.counters.snapshots_begun += 1
+
+
+def carry_over(old: Subscription, new: Subscription) -> None:
     """Give what a replaced subscription is still owed to the new one, which asks for no snapshot itself."""
-    for snapshot in session.snapshots:
-        if snapshot.subscription is old:
-            snapshot.subscription = new
+    if old.snapshots is not None:
+        for snapshot in old.snapshots:
+            snapshot.belong_to(new)
             snapshot.identifiers = [new.identifier] if new.identifier else None
             snapshot.no_local = snapshot.no_local or new.no_local
 
@@ -227,14 +237,17 @@ def end(broker: "Broker", snapshot: Snapshot) -> None:
             broker.recorder.on_snapshot_ended(snapshot.session, snapshot.record_id)
         broker.counters.snapshots_ended += 1
         broker.counters.snapshot_messages += snapshot.sent
-        if snapshot in snapshot.session.snapshots:
-            snapshot.session.snapshots.remove(snapshot)
+        snapshot.leave_subscription()
+        snapshot.session.snapshots.pop(snapshot, None)
 
 
 def end_all(broker: "Broker", session: Session, subscription: Subscription | None = None) -> None:
     """End a session's snapshots, or only those of one subscription."""
-    for snapshot in list(session.snapshots):
-        if subscription is None or snapshot.subscription is subscription:
+    if subscription is None:
+        for snapshot in list(session.snapshots):
+            end(broker, snapshot)
+    elif subscription.snapshots is not None:
+        for snapshot in subscription.snapshots:
             end(broker, snapshot)
 
 

@@ -1,12 +1,17 @@
-"""SUBSCRIBE and UNSUBSCRIBE."""
+"""SUBSCRIBE and UNSUBSCRIBE.
 
-from typing import TYPE_CHECKING
+A packet may have many filters, and a client may ask for deletions of long ago: no packet may stop the broker for
+others, so both are gone through in portions. What the client sends after it waits until it is answered.
+"""
+
+from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.access import SUBSCRIBE as SUBSCRIBE_RIGHT
 from holdfast.broker.delivery import write
 from holdfast.broker.publishing import check_user_properties, redistribute
 from holdfast.broker.session import Connection, Session, Snapshot, Subscription
 from holdfast.broker.snapshot import NOT_SINCE, begin, carry_over, end_all, step
+from holdfast.broker.subscription import PendingFilters, SubscriptionTree
 from holdfast.broker.topics import SHARE, is_valid_filter, is_well_formed, split_share
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.encode import encode_suback
@@ -25,32 +30,134 @@ from holdfast.protocol.mqtt.reasons import (
 if TYPE_CHECKING:
     from holdfast.broker.core import Broker
 
-FIRST_QUANTUM = 256
+FIRST_QUANTUM: Final = 256
+# What is done of a packet with many filters before other clients have their turn.
+FILTERS_PER_STEP: Final = 64
+FEW_DELETIONS: Final = 64  # after which the filters may follow in the same step
+# How many deletions are looked up for one packet; a client that missed more is sent the whole set.
+MOST_DELETIONS: Final = 200_000
 
 
 def on_subscribe(broker: "Broker", connection: Connection, packet: Subscribe) -> None:
     """Make a subscription of each filter in order, and answer one SUBACK, which goes before their snapshots."""
-    session = connection.session
-    assert session is not None
-    identifier = 0
-    since = NOT_SINCE
     properties = packet.properties
     check_user_properties(broker, properties)
+    pending = PendingFilters(connection, packet.packet_id)
+    pending.requests = packet.requests
     if properties is not None:
         if properties.subscription_ids is not None:
-            identifier = properties.subscription_ids[0]
+            pending.identifier = properties.subscription_ids[0]
         since = parse_since(properties.user_property("holdfast-since"))
-    reasons: list[int] = []
-    begun: list[Snapshot] = []
-    for request in packet.requests:
-        reason = subscribe(broker, session, request, identifier, since, begun)
+        if since != NOT_SINCE and since <= broker.log.position:
+            pending.since = since
+            pending.collected = since
+            pending.deleted = {}
+    start(broker, pending)
+
+
+def on_unsubscribe(broker: "Broker", connection: Connection, packet: Unsubscribe) -> None:
+    if not connection.agreed.is_v5:
+        for topic_filter in packet.topic_filters:
+            if not is_well_formed(topic_filter):  # UNSUBACK cannot say so [3.1.1: MQTT-4.7.1-2, 4.7.1-3, 4.8.0-1]
+                raise ProtocolError(f"topic filter to unsubscribe is malformed: {topic_filter[:80]!r}")
+    pending = PendingFilters(connection, packet.packet_id)
+    pending.topic_filters = packet.topic_filters
+    start(broker, pending)
+
+
+def start(broker: "Broker", pending: PendingFilters) -> None:
+    """Do the first portion, which is all of it for nearly every packet; the rest goes on in `Broker.work`."""
+    if broker.filters_left <= 0 or not go_on(broker, pending):
+        pending.connection.pending = pending
+        broker.pending.append(pending)
+
+
+def go_on(broker: "Broker", pending: PendingFilters) -> bool:
+    """Do a portion of the filters of a packet; returns whether it is answered."""
+    connection = pending.connection
+    session = connection.session
+    assert session is not None
+    if pending.topic_filters:
+        end = min(pending.position + broker.filters_left, len(pending.topic_filters))
+        broker.filters_left -= end - pending.position
+        for topic_filter in pending.topic_filters[pending.position : end]:
+            pending.reasons.append(unsubscribe(broker, session, topic_filter))
+        pending.position = end
+        if end < len(pending.topic_filters):
+            return False
+        answer(broker, pending, UNSUBACK)
+        return True
+    if pending.deleted is not None and not collect_deleted(broker, pending):
+        return False
+    end = min(pending.position + broker.filters_left, len(pending.requests))
+    broker.filters_left -= end - pending.position
+    for request in pending.requests[pending.position : end]:
+        reason = subscribe(broker, session, request, pending)
         if reason >= 0x80 and not connection.agreed.is_v5:
             reason = SUBSCRIBE_FAILURE_311
-        reasons.append(reason)
-    write(connection, suback(connection, SUBACK, packet.packet_id, reasons))
+        pending.reasons.append(reason)
+    pending.position = end
+    if end < len(pending.requests):
+        return False
+    answer(broker, pending, SUBACK)
+    for snapshot in pending.begun:
+        send_first(broker, snapshot)
+    return True
+
+
+def send_first(broker: "Broker", snapshot: Snapshot) -> None:
+    """Send the first messages of a snapshot right behind SUBACK, as far as the call at hand has not sent enough."""
+    sent = snapshot.sent
+    if broker.first_left > 0:
+        step(broker, snapshot, broker.first_left)
+        broker.first_left -= snapshot.sent - sent + 1
+    else:
+        broker.wake(snapshot)
+
+
+def answer(broker: "Broker", pending: PendingFilters, kind: int) -> None:
+    connection = pending.connection
+    write(connection, suback(connection, kind, pending.packet_id, pending.reasons))
     broker.effects.write_to(connection)
-    for snapshot in begun:
-        step(broker, snapshot, FIRST_QUANTUM)
+
+
+def collect_deleted(broker: "Broker", pending: PendingFilters) -> bool:
+    """Look for topics that were deleted since the client was last told, for all filters at once; returns whether all
+    are found that there are up to now.
+    """
+    found = pending.deleted
+    assert found is not None
+    tombstones = broker.retained.tombstones
+    if tombstones.known_since > pending.collected or pending.deletions > MOST_DELETIONS:
+        pending.deleted = None  # what was forgotten meanwhile cannot be told: it is sent everything
+        return True
+    deletions = tombstones.read(pending.collected)
+    if not deletions:
+        return True
+    tree = pending.tree
+    if tree is None:
+        tree = tree_of(pending)
+        pending.tree = tree
+    for deletion in deletions:
+        field = deletion.topic_field
+        for subscription in tree.match(field[2:].split(b"/")).subscriptions:
+            topics = found.get(subscription.topic_filter)
+            if topics is None:
+                topics = {}
+                found[subscription.topic_filter] = topics
+            topics[field] = deletion.offset
+            pending.deletions += 1
+        pending.collected = deletion.offset
+    return len(deletions) < FEW_DELETIONS
+
+
+def tree_of(pending: PendingFilters) -> SubscriptionTree:
+    tree = SubscriptionTree()
+    nobody = Session("", "", 0)
+    for request in pending.requests:
+        levels = request.topic_filter.split(b"/")
+        tree.put(Subscription(nobody, request.topic_filter, levels, b"", 0, False, False, 0))
+    return tree
 
 
 def suback(connection: Connection, kind: int, packet_id: int, reasons: list[int]) -> bytes:
@@ -75,14 +182,7 @@ def parse_since(text: str | None) -> int:
     return int(text)
 
 
-def subscribe(
-    broker: "Broker",
-    session: Session,
-    request: SubscriptionRequest,
-    identifier: int,
-    since: int,
-    begun: list[Snapshot],
-) -> int:
+def subscribe(broker: "Broker", session: Session, request: SubscriptionRequest, pending: PendingFilters) -> int:
     """Make one subscription; returns the granted QoS, or the reason code that says why not."""
     settings = broker.settings
     share_name = b""
@@ -112,7 +212,7 @@ def subscribe(
         granted,
         request.no_local,
         request.retain_as_published,
-        identifier,
+        pending.identifier,
     )
     broker.subscriptions.put(subscription)
     if session.record_id:
@@ -125,24 +225,13 @@ def subscribe(
         if wanted:
             end_all(broker, session, old)
         else:
-            carry_over(session, old, subscription)
+            carry_over(old, subscription)
     if wanted and not share_name and settings.retain_available:
-        begun.append(begin(broker, session, subscription, since))
+        deleted: dict[bytes, int] | None = None
+        if pending.deleted is not None:
+            deleted = dict(pending.deleted.get(request.topic_filter, {}))
+        pending.begun.append(begin(broker, session, subscription, pending.since, deleted))
     return granted
-
-
-def on_unsubscribe(broker: "Broker", connection: Connection, packet: Unsubscribe) -> None:
-    session = connection.session
-    assert session is not None
-    if not connection.agreed.is_v5:
-        for topic_filter in packet.topic_filters:
-            if not is_well_formed(topic_filter):  # UNSUBACK cannot say so [3.1.1: MQTT-4.7.1-2, 4.7.1-3, 4.8.0-1]
-                raise ProtocolError(f"topic filter to unsubscribe is malformed: {topic_filter[:80]!r}")
-    reasons: list[int] = []
-    for topic_filter in packet.topic_filters:
-        reasons.append(unsubscribe(broker, session, topic_filter))
-    write(connection, suback(connection, UNSUBACK, packet.packet_id, reasons))
-    broker.effects.write_to(connection)
 
 
 def unsubscribe(broker: "Broker", session: Session, topic_filter: bytes) -> int:

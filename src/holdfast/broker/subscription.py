@@ -1,8 +1,9 @@
 """The tree that finds the subscriptions matching a topic, and what they make of it: who receives it, and how."""
 
-from typing import final
+from typing import Final, final
 
-from holdfast.broker.session import Receiver, Session, SharedGroup, Subscription
+from holdfast.broker.session import Connection, Receiver, Session, SharedGroup, Snapshot, Subscription
+from holdfast.protocol.mqtt.packets import SubscriptionRequest
 
 
 @final
@@ -128,6 +129,30 @@ class SubscriptionTree:
             if child is not None:
                 found.collect(child)
         return found
+
+
+@final
+class PendingFilters:
+    """A SUBSCRIBE or an UNSUBSCRIBE, carried out in portions: `position` filters are done, with these `reasons`.
+
+    `deleted` has, for each filter, the topics that were deleted since the offset which the client named; `collected` is
+    how far they were looked for. None: that is not known any more, or was not asked for.
+    """
+
+    def __init__(self, connection: Connection, packet_id: int) -> None:
+        self.connection: Final = connection
+        self.packet_id: Final = packet_id
+        self.requests: list[SubscriptionRequest] = []
+        self.topic_filters: list[bytes] = []
+        self.identifier = 0
+        self.position = 0
+        self.reasons: list[int] = []
+        self.begun: list[Snapshot] = []
+        self.since = 0
+        self.collected = 0
+        self.deleted: dict[bytes, dict[bytes, int]] | None = None
+        self.deletions = 0  # in all of `deleted`
+        self.tree: SubscriptionTree | None = None  # finds the filters that match a deleted topic
 
 
 def build_receivers(found: Matches) -> list[Receiver]:

@@ -208,7 +208,14 @@ class Limits(Section):
     max_user_properties: Count = Field(
         default=1000, description="User properties in one packet of MQTT 5; 0 is no limit."
     )
-    max_subscriptions: Count = Field(default=0, description="Subscriptions of one session; 0 is no limit.")
+    max_subscriptions: Count = Field(
+        default=10_000, description="Subscriptions of one session; 0 is no limit. More are refused with 0x97."
+    )
+    max_filters_per_packet: Count = Field(
+        default=1000,
+        description="Topic filters in one SUBSCRIBE or UNSUBSCRIBE; 0 is no limit. With more the connection ends, in "
+        "MQTT 5 with 0x97.",
+    )
     max_qos: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=2)] = Field(
         default=2, description="Highest QoS the broker takes and grants: 0, 1 or 2."
     )

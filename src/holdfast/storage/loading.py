@@ -13,7 +13,7 @@ from holdfast.broker.session import (
     Snapshot,
 )
 from holdfast.broker.session_records import RELEASING
-from holdfast.broker.snapshot import NOT_SINCE
+from holdfast.broker.snapshot import NOT_SINCE, add
 from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES
 from holdfast.state.sessions import QueuedValue, StoredSession, StoredSnapshot
 from holdfast.state.store import StateStore
@@ -107,8 +107,7 @@ def load_snapshot(broker: Broker, session: Session, stored: StoredSnapshot) -> N
     snapshot.copied = stored.copied
     snapshot.missed = dict.fromkeys(topic_field(topic) for topic in stored.missed)
     snapshot.sent = len(stored.copied)
-    session.snapshots.append(snapshot)
-    broker.counters.snapshots_begun += 1
+    add(broker, session, snapshot)
 
 
 def load_delivery(broker: Broker, session: Session, value: QueuedValue, messages: dict[int, Message]) -> None:

@@ -11,8 +11,8 @@ from holdfast.broker.rate import LeakyBucket
 from holdfast.broker.session import Connection, Session
 from holdfast.broker.sn.admission import attach, check_connect
 from holdfast.broker.sn.sender import ACTIVE, GONE, SnSender
-from holdfast.broker.snapshot import step
-from holdfast.broker.subscribing import FIRST_QUANTUM, subscribe
+from holdfast.broker.subscribing import send_first, subscribe
+from holdfast.broker.subscription import PendingFilters
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.connection import AUTHENTICATING, CLOSED
 from holdfast.protocol.mqtt.packets import Connect, SubscriptionRequest
@@ -283,11 +283,11 @@ class SnConnection(SnSender):
         """Make a subscription; returns the granted QoS, or the reason why not. After SUBACK, call `send_snapshots`."""
         session = self.session
         assert session is not None
-        new_snapshots = self.gateway.new_snapshots
-        new_snapshots.clear()
-        return subscribe(self.broker, session, request, 0, -1, new_snapshots)
+        pending = PendingFilters(self.connection, 0)
+        self.gateway.new_snapshots = pending.begun
+        return subscribe(self.broker, session, request, pending)
 
     def send_snapshots(self) -> None:
         """Send the first messages of the snapshots that the last SUBSCRIBE has begun."""
         for snapshot in self.gateway.new_snapshots:
-            step(self.broker, snapshot, FIRST_QUANTUM)
+            send_first(self.broker, snapshot)

@@ -42,14 +42,20 @@ from holdfast.protocol.mqtt.packets import (
     Will,
 )
 from holdfast.protocol.mqtt.properties import WILL, Properties, decode_properties
-from holdfast.protocol.mqtt.reasons import CONNACK_311_CODES, SUBACK_311_CODES, is_allowed
+from holdfast.protocol.mqtt.reasons import CONNACK_311_CODES, QUOTA_EXCEEDED, SUBACK_311_CODES, is_allowed
 from holdfast.protocol.wire import Reader
 
 SHARE_PREFIX: Final = b"$share/"
+UNLIMITED: Final = 1 << 30
 
 
-def decode(first_byte: int, body: bytes, version: int, from_server: bool = False) -> Packet:
-    """The packet that `first_byte` and `body` are. Raises ProtocolError with the reason to answer, nothing else."""
+def decode(
+    first_byte: int, body: bytes, version: int, from_server: bool = False, most_filters: int = UNLIMITED
+) -> Packet:
+    """The packet that `first_byte` and `body` are. Raises ProtocolError with the reason to answer, nothing else.
+
+    A SUBSCRIBE or UNSUBSCRIBE with more than `most_filters` is refused.
+    """
     kind = first_byte >> 4
     if kind == PUBLISH:
         return decode_publish(first_byte, body, version, from_server)
@@ -57,9 +63,9 @@ def decode(first_byte: int, body: bytes, version: int, from_server: bool = False
     if PUBACK <= kind <= PUBCOMP:
         return decode_ack(kind, body, version)
     if kind == SUBSCRIBE:
-        return decode_subscribe(body, version)
+        return decode_subscribe(body, version, most_filters)
     if kind == UNSUBSCRIBE:
-        return decode_unsubscribe(body, version)
+        return decode_unsubscribe(body, version, most_filters)
     if kind in (PINGREQ, PINGRESP):
         return decode_ping(kind, body)
     if kind == CONNECT:
@@ -207,7 +213,7 @@ def decode_ack(kind: int, body: bytes, version: int) -> Ack:
     return Ack(kind, packet_id, reason, properties)
 
 
-def decode_subscribe(body: bytes, version: int) -> Subscribe:
+def decode_subscribe(body: bytes, version: int, most_filters: int = UNLIMITED) -> Subscribe:
     reader = Reader(body)
     packet_id = _packet_id(reader)
     properties: Properties | None = None
@@ -215,11 +221,17 @@ def decode_subscribe(body: bytes, version: int) -> Subscribe:
         properties = decode_properties(reader, SUBSCRIBE)
     requests: list[SubscriptionRequest] = []
     while reader.remaining() > 0:
+        if len(requests) >= most_filters:
+            raise too_many_filters("SUBSCRIBE", most_filters)
         topic_filter = _topic_filter(reader)
         requests.append(_decode_options(topic_filter, reader.u8(), version))
     if not requests:  # [3.1.1: MQTT-3.8.3-3] [5: MQTT-3.8.3-2]
         raise ProtocolError("SUBSCRIBE has no topic filter, expected at least one")
     return Subscribe(packet_id, requests, properties)
+
+
+def too_many_filters(packet: str, most: int) -> ProtocolError:
+    return ProtocolError(f"{packet} has more topic filters than the {most} that one packet may have", QUOTA_EXCEEDED)
 
 
 def _topic_filter(reader: Reader) -> bytes:
@@ -274,7 +286,7 @@ def decode_suback(kind: int, body: bytes, version: int) -> SubAck:
     return SubAck(kind, packet_id, reasons, properties)
 
 
-def decode_unsubscribe(body: bytes, version: int) -> Unsubscribe:
+def decode_unsubscribe(body: bytes, version: int, most_filters: int = UNLIMITED) -> Unsubscribe:
     reader = Reader(body)
     packet_id = _packet_id(reader)
     properties: Properties | None = None
@@ -282,6 +294,8 @@ def decode_unsubscribe(body: bytes, version: int) -> Unsubscribe:
         properties = decode_properties(reader, UNSUBSCRIBE)
     topic_filters: list[bytes] = []
     while reader.remaining() > 0:
+        if len(topic_filters) >= most_filters:
+            raise too_many_filters("UNSUBSCRIBE", most_filters)
         topic_filters.append(_topic_filter(reader))
     if not topic_filters:  # [3.1.1: MQTT-3.10.3-2] [5: MQTT-3.10.3-2]
         raise ProtocolError("UNSUBSCRIBE has no topic filter, expected at least one")
