@@ -103,7 +103,7 @@ async def open_offline(root: Path, settings: BrokerSettings | None = None) -> As
     broker = Broker(settings, "")
     driver = Driver(broker, loop)
     storage = DiskStorage(root, loop)
-    driver.use_log(storage.open("ack", ["#"] if history else None))
+    driver.use_log(storage.open("ack", ["#"] if history else None, records_live=False))
     driver.carry_out(storage.load(broker, driver.now_ms(), True))
     storage.start(history, 1.0, 0, 0)
     try:
@@ -168,7 +168,8 @@ class Server:
         table = settings.history
         history = table.enable and can_write_history()
         storage = self.storage = DiskStorage(settings.data, self.loop)
-        self.driver.use_log(storage.open(settings.durability, list(table.filter) if history else None))
+        filters = list(table.filter) if history else None
+        self.driver.use_log(storage.open(settings.durability, filters, records_live=table.record == "all"))
         self.driver.carry_out(storage.load(self.broker, self.driver.now_ms(), storage_type == "disc"))
         storage.start(history, float(table.flush_interval), int(table.retention), table.retention_bytes)
 

@@ -38,10 +38,11 @@ class DiskStorage:
         self.trims = False  # memory of what was read from disk is given back
         self.ticks = 0
 
-    def open(self, durability: str, history_filters: list[str] | None) -> JournalLog:
+    def open(self, durability: str, history_filters: list[str] | None, records_live: bool) -> JournalLog:
         """Recover the folder; returns the log that goes on from there. Blocks: call before serving.
 
-        `history_filters` are the topics whose publishes go to the history, None where no history is kept.
+        `history_filters` are the topics whose publishes go to the history, None where no history is kept;
+        `records_live` says whether those without RETAIN do too.
         """
         history = history_filters is not None
         try:
@@ -63,6 +64,7 @@ class DiskStorage:
             waits=durability != "none",
             waits_to_deliver=durability == "deliver",
             history_filters=[topic_filter.encode() for topic_filter in history_filters or []],
+            records_live=records_live,
         )
         return self.log
 
