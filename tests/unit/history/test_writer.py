@@ -16,7 +16,7 @@ from holdfast.errors import StoreError
 from holdfast.history import repair, upkeep
 from holdfast.history.reader import HistoryReader
 from holdfast.history.schema import COLUMNS, FORMAT_APP_ID, WRITER_APP_ID
-from holdfast.history.table import complete_from, data_files, last_offset, load
+from holdfast.history.table import complete_from, data_files, last_offset, live_from, load
 from holdfast.history.writer import HistoryWriter
 from log_records import NOW_MS, retained
 
@@ -323,3 +323,26 @@ def test_syncing_touches_files_and_survives_their_removal(folder: Path) -> None:
     writer.sync(0.0)
     assert pc.max(load(folder).to_pyarrow_table()["offset"]).as_py() == 10
     repair.sync_path(str(folder / "gone"))
+
+
+def test_a_table_says_from_where_on_publishes_without_retain_are_in_it(folder: Path) -> None:
+    writer = open_writer(folder)
+    writer.mark_live(7)
+    assert live_from(load(folder)) == 1, "a table that has always had them need not say so"
+    fill(writer, 1, 10)
+    writer.mark_live(0)
+    assert live_from(load(folder)) == 0
+    version = load(folder).version()
+    writer.mark_live(0)
+    writer.mark_live(None)
+    assert load(folder).version() == version, "nothing has changed"
+    fill(writer, 11, 20)
+    writer.mark_live(21)
+    writer.mark_live(31)
+    assert live_from(load(folder)) == 21, "they are there since then"
+    fill(writer, 21, 30)
+    writer.table.create_checkpoint()
+    upkeep.compact(writer.table, small_files=2)
+    assert (live_from(load(folder)), open_after(writer, folder).last) == (21, 30)
+    assert offsets(folder) == list(range(1, 31))
+    assert repair.problems(folder) == []
