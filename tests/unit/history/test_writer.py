@@ -152,8 +152,16 @@ def fold(table: DeltaTable, at_ms: int) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.parametrize("at_once", [1, upkeep.ROWS_AT_ONCE])
+@pytest.mark.parametrize(
+    "limits",
+    [upkeep.Limits(size=1), upkeep.Limits(age_s=1), upkeep.Limits(age_s=1, size=1)],
+    ids=["by size", "by age", "by both"],
+)
 @pytest.mark.parametrize("seed", range(3))
-def test_retention_drops_the_past_and_never_changes_the_fold(folder: Path, seed: int) -> None:
+def test_retention_drops_the_past_and_never_changes_the_fold(
+    folder: Path, seed: int, limits: upkeep.Limits, at_once: int
+) -> None:
     chance = random.Random(seed)
     writer = open_writer(folder)
     offset = 0
@@ -168,16 +176,17 @@ def test_retention_drops_the_past_and_never_changes_the_fold(folder: Path, seed:
                 expires = NOW_MS + chance.randint(1, 700) if chance.random() < 0.2 else 0
                 records.append(retained(topic, b"%d" % offset, offset, expires_at_ms=expires))
         writer.append(records, offset)
-    now_ms = NOW_MS + offset
+    now_ms = NOW_MS + offset + 1001 if limits.age_s else NOW_MS + offset
     expected = fold(writer.table, now_ms)
-    dropped = upkeep.retain(writer.table, upkeep.Limits(age_s=0, size=1), now_ms)
+    assert expected
+    dropped = upkeep.retain(writer.table, limits, now_ms, at_once)
     assert dropped > 400
     assert fold(load(folder), now_ms) == expected
     assert complete_from(load(folder)) == offset + 1
     assert last_offset(load(folder)) == offset, "what the writer knows is not forgotten"
     found = HistoryReader(folder).retained_at(now_ms)
     assert dict(zip(found["topic"].to_pylist(), found["payload"].to_pylist(), strict=True)) == expected
-    assert upkeep.retain(writer.table, upkeep.Limits(size=1), now_ms) == 0, "nothing more to drop"
+    assert upkeep.retain(writer.table, limits, now_ms, at_once) == 0, "nothing more to drop"
 
 
 def test_retention_by_age_keeps_files_with_anything_young(folder: Path) -> None:
