@@ -14,6 +14,7 @@ from wire import PubRec, WireClient, publish
 SEGMENT_HEAD = 24
 FRAME_HEAD = struct.Struct("<2sII")
 PAYLOAD = b"writer:1"
+ALL = {"history.record": "all"}
 
 
 def newest_segment(data: Path) -> Path:
@@ -29,7 +30,7 @@ def ends_of_frames(content: bytes) -> list[int]:
 
 def settled(data: Path) -> None:
     """A writer and a subscriber with sessions that last, and a broker that ended in peace."""
-    broker = start_holdfast(data)
+    broker = start_holdfast(data, ALL)
     for actor in (Subscriber("reader", "q", 2, 5), QueueWriter("writer", "q", 2, 5)):
         actor.stop.set()
         with WireClient(broker.port, 5) as client:
@@ -40,7 +41,7 @@ def settled(data: Path) -> None:
 
 def published_once(data: Path) -> tuple[bytes, list[int]]:
     """Publish, and kill the broker as soon as it has answered; the segment, and where that write can be cut in it."""
-    broker = start_holdfast(data)
+    broker = start_holdfast(data, ALL)
     with WireClient(broker.port, 5) as client:
         assert connect_lasting(client, "writer", 5)
         client.ping()
@@ -54,7 +55,7 @@ def published_once(data: Path) -> tuple[bytes, list[int]]:
 
 def finish(data: Path) -> list[bytes]:
     """The writer, who was never answered, sends it again; what the subscriber gets of it."""
-    broker = start_holdfast(data)
+    broker = start_holdfast(data, ALL)
     writer = QueueWriter("writer", "q", 2, 5, under_way={1: 1}, started=True)
     writer.stop.set()
     with WireClient(broker.port, 5) as client:
@@ -64,7 +65,7 @@ def finish(data: Path) -> list[bytes]:
         reader.drain(client, 0.3)
     assert broker.stop() == 0, broker.output
     while "goes on at the next start" in broker.output:  # the history was too slow for the end, on a busy machine
-        broker = start_holdfast(data)
+        broker = start_holdfast(data, ALL)
         assert broker.stop() == 0, broker.output
     return reader.received
 

@@ -39,7 +39,7 @@ def test_it_is_named_because_it_needs_a_restart(change: dict[str, object], named
     [
         (
             {},
-            "every publish with RETAIN becomes a row and stays for 30d or until the table has 10GiB, whichever comes first;",
+            "every publish with RETAIN becomes a row and stays for 30d or until the table has 10GiB, whichever comes",
         ),
         ({"record": "all", "retention": 0}, "every publish becomes a row and stays until the table has 10GiB;"),
         (
