@@ -106,7 +106,7 @@ def history(_: Running) -> Figures:
 
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        peer = Holdfast(("durability=ack", "retainer.storage_type=disc", "history.enable=true"))
+        peer = Holdfast(("durability=ack", "retainer.storage_type=disc", "history.enable=true", "history.record=all"))
         table = folder / "data" / "history"
 
         def rows() -> int:
