@@ -149,7 +149,8 @@ class DiskStorage:
         if report.paused:
             self.paused[name] = report.paused
             log.warning("paused", extra={"part": name, "detail": report.paused})
-        elif report.paused is not None and self.paused.pop(name, None):
+        elif report.paused is not None and name in self.paused:
+            del self.paused[name]
             log.info("there is room again", extra={"part": name})
         if report.loss:
             log.error("loss", extra={"part": name, "detail": report.loss})

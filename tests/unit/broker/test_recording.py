@@ -14,7 +14,7 @@ from holdfast.broker.records import PUBLISH, Columns
 from sn_world import World as SensorWorld
 from wire import Will
 
-LIMITED = {
+LIMITED: dict[str, Any] = {
     "retainer__max_payload_size": 4,
     "retainer__policy": [
         {"filter": "cmnd/#", "action": "drop-flag"},
