@@ -45,10 +45,9 @@ class Retention:
 
     def take_excess(self, open_size: int) -> list[SealedSegment]:
         """Segments to give up so that the journal keeps to its limit, oldest first; only expendable consumers lose."""
-        firm = self.firm()
         excess = self.size() + open_size - self.max_bytes
         taken: list[SealedSegment] = []
-        while excess > 0 and self.sealed and self.sealed[0].last <= firm:
+        while excess > 0 and self.sealed and self.sealed[0].last <= self.firm():
             taken.append(self.sealed.pop(0))
             excess -= taken[-1].size
         return taken
