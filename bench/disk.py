@@ -137,7 +137,7 @@ def history(_: Running) -> Figures:
 
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        peer = Holdfast()
+        peer = Holdfast(("history.record=all",))
         table = folder / "data" / "history"
 
         def rows() -> int:

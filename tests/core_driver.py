@@ -10,8 +10,16 @@ from holdfast.broker.log import Flushed, Log
 class ListLog(Log):
     """Keeps records in memory and says that they are durable at once; nothing has to wait."""
 
-    def __init__(self, position: int = 0, history_filters: list[bytes] | None = None) -> None:
-        super().__init__(waits=False, waits_to_deliver=False, keeps_state=True, history_filters=history_filters or [])
+    def __init__(
+        self, position: int = 0, history_filters: list[bytes] | None = None, records_live: bool = True
+    ) -> None:
+        super().__init__(
+            waits=False,
+            waits_to_deliver=False,
+            keeps_state=True,
+            history_filters=history_filters or [],
+            records_live=records_live,
+        )
         self.position = position
         self.records: list[bytes] = []
 

@@ -15,6 +15,9 @@ from holdfast.identity.passwords import PasswordFile
 from holdfast.identity.tokens import Tokens
 from holdfast.net.admission import Bans
 from holdfast.net.authentication import Methods
+from holdfast.quantity import format_duration, format_size, parse_percentage, parse_size
+from holdfast.storage.history_options import HistoryOptions
+from holdfast.storage.reserve import Reserve
 
 POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
 
@@ -76,6 +79,39 @@ def sensor_settings(settings: Settings, listener: Listener) -> SnSettings:
     to.answer_rate = sn.answer_rate
     to.answer_rate_per_host = sn.answer_rate_per_address
     return to
+
+
+def history_options(settings: Settings, next_offset: int) -> HistoryOptions:
+    """Returns what the history's process is told, given the first offset that this run of the broker gives out."""
+    table = settings.history
+    return HistoryOptions(
+        flush_interval_s=float(table.flush_interval),
+        retention_s=int(table.retention),
+        retention_bytes=table.retention_bytes,
+        reserve=reserve_of(table.reserve),
+        live_from=next_offset if table.record == "all" else 0,
+    )
+
+
+def reserve_of(bounds: list[str]) -> Reserve:
+    sizes = [parse_size(bound) for bound in bounds if parse_percentage(bound) is None]
+    percentages = [part for part in map(parse_percentage, bounds) if part is not None]
+    return Reserve(min(sizes, default=None), min(percentages, default=None))
+
+
+def what_is_recorded(settings: Settings) -> str:
+    """What becomes a row of the history, how long it stays, and how to change both, in a line of the log."""
+    table = settings.history
+    what = "every publish" if table.record == "all" else "every publish with RETAIN"
+    where = "" if table.filter == ["#"] else f" to {', '.join(table.filter)}"
+    bounds = [f"for {format_duration(table.retention)}"] if table.retention else []
+    bounds += [f"until the table has {format_size(table.retention_bytes)}"] if table.retention_bytes else []
+    kept = " or ".join(bounds) or "for ever"
+    first = ", whichever comes first" if len(bounds) > 1 else ""
+    return (
+        f"history: {what}{where} becomes a row and stays {kept}{first}; what is retained now stays in any case. Other "
+        "choices are history.record (retained, all), history.retention and history.retention_bytes (0 is no limit)"
+    )
 
 
 def fill_banned(to: BrokerSettings, settings: Settings) -> None:

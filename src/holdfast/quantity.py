@@ -42,6 +42,16 @@ def parse_size(value: object, *, units: Mapping[str, int] = SIZE_UNITS) -> int:
     return round(float(found[1]) * unit) if "." in found[1] else int(found[1]) * unit
 
 
+def parse_percentage(value: object) -> float | None:
+    """The number before the `%`; None where there is no such sign. Raises ValueError."""
+    if not isinstance(value, str) or not value.strip().endswith("%"):
+        return None
+    number = value.strip()[:-1].strip()
+    if not _PLAIN.fullmatch(number) or float(number) > 100:
+        raise ValueError(f"expected a percentage such as 5%, got {value!r}")
+    return float(number)
+
+
 def parse_duration(value: object) -> int | float:
     """The duration in seconds; a whole number of them is an int. Raises ValueError."""
     expected = "a duration such as 30, 30s, 15m, 1h or 2d"

@@ -30,11 +30,13 @@ from holdfast.from_settings import (
     fill_banned,
     fill_bans,
     fill_retainer,
+    history_options,
     login_methods,
     needs_restart,
     password_file,
     retainer_policies,
     sensor_settings,
+    what_is_recorded,
 )
 from holdfast.identity.passwords import PasswordFile
 from holdfast.net.admission import Bans, ConnectionLimits, ListenerPolicy
@@ -47,6 +49,7 @@ from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import Origins, WebSocketPeer
 from holdfast.storage.disk import DiskStorage
 from holdfast.storage.folder import DataFolder
+from holdfast.storage.history_options import HistoryOptions
 
 if TYPE_CHECKING:
     from holdfast.api.app import HttpService
@@ -103,9 +106,9 @@ async def open_offline(root: Path, settings: BrokerSettings | None = None) -> As
     broker = Broker(settings, "")
     driver = Driver(broker, loop)
     storage = DiskStorage(root, loop)
-    driver.use_log(storage.open("ack", ["#"] if history else None))
+    driver.use_log(storage.open("ack", ["#"] if history else None, records_live=False))
     driver.carry_out(storage.load(broker, driver.now_ms(), True))
-    storage.start(history, 1.0, 0, 0)
+    storage.start(HistoryOptions() if history else None)
     try:
         yield driver
     finally:
@@ -168,9 +171,12 @@ class Server:
         table = settings.history
         history = table.enable and can_write_history()
         storage = self.storage = DiskStorage(settings.data, self.loop)
-        self.driver.use_log(storage.open(settings.durability, list(table.filter) if history else None))
+        filters = list(table.filter) if history else None
+        self.driver.use_log(storage.open(settings.durability, filters, records_live=table.record == "all"))
         self.driver.carry_out(storage.load(self.broker, self.driver.now_ms(), storage_type == "disc"))
-        storage.start(history, float(table.flush_interval), int(table.retention), table.retention_bytes)
+        storage.start(history_options(settings, self.broker.log.position + 1) if history else None)
+        if history:
+            log.info(what_is_recorded(settings))
 
     async def listen(self, listener: Listener) -> None:
         settings = self.loaded.settings
@@ -245,6 +251,7 @@ class Server:
             history=storage.folder.history if storage is not None and writes_history else None,
             reached=storage.reached if storage is not None else {},
             problems=storage.problems if storage is not None else {},
+            paused=storage.paused if storage is not None else {},
             version=__version__,
             started_at_ms=self.driver.now_ms(),
             storage_type=settings.retainer.storage_type,

@@ -36,6 +36,9 @@ PAYLOAD_LIMIT: Final = 4096
 NOTES_KEPT: Final = 5
 CONFIG: Final = f"""# The broker of the demo.
 
+[history]
+record = "all"                  # not only what is to be retained: the demo counts every message
+
 [retainer]
 max_payload_size = {PAYLOAD_LIMIT}
 

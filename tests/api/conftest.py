@@ -14,7 +14,7 @@ from http_api import LISTEN, Api
 def http_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     if under_test() == MOSQUITTO:
         pytest.skip("about Holdfast's API")
-    running = start_holdfast(tmp_path_factory.mktemp("api"), listen=LISTEN)
+    running = start_holdfast(tmp_path_factory.mktemp("api"), {"history.record": "all"}, listen=LISTEN)
     yield running
     assert "Traceback" not in running.output, running.output
     running.stop()

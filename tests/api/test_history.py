@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from broker_process import BrokerProcess, Unique
@@ -32,6 +33,40 @@ def test_the_history_of_a_topic_is_newest_first_with_what_the_api_did(api: Api, 
     rest = api.ok("GET", "/api/v1/history", params={**query, "before": page["next"]})
     assert [row["text"] for row in rest["rows"]] == ["1"]
     assert rest["next"] is None
+    assert (page["live_from"], api.ok("GET", "/api/v1/history/span")["live_from"]) == (1, 1)
+
+
+def test_by_default_only_publishes_with_retain_are_rows_and_the_answer_says_so(
+    start_broker: Callable[..., BrokerProcess],
+) -> None:
+    broker = start_broker(listen=LISTEN)
+    with Api(broker) as api, broker.client() as client:
+        client.connect("dev")
+        client.publish("t", b"before there is a table", qos=1)
+        assert api.ok("GET", "/api/v1/history/span")["live_from"] == 0
+        client.publish("t", b"1", qos=1, retain=True)
+        client.publish("t", b"live", qos=1)
+        client.publish("t", b"2", qos=1, retain=True)
+        assert [row["text"] for row in api.history("t", 2)] == ["2", "1"]
+        assert api.ok("GET", "/api/v1/history", params={"topic": "t"})["live_from"] == 0
+    assert "every publish with RETAIN becomes a row and stays for 30d or until the table has 10GiB" in broker.output
+
+
+def test_a_broker_that_is_told_to_record_all_says_from_where_on_it_does(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    first = start_broker(listen=LISTEN, data=tmp_path / "data")
+    with Api(first) as api:
+        before = api.set("t", "1")
+        api.history("t", 1)
+    first.stop()
+    with Api(start_broker(listen=LISTEN, data=tmp_path / "data", history__record="all")) as api:
+        with api.broker.client() as client:
+            client.connect("dev")
+            client.publish("t", b"live", qos=1)
+        assert [row["text"] for row in api.history("t", 2)] == ["live", "1"]
+        live_from = api.ok("GET", "/api/v1/history/span")["live_from"]
+        assert before < live_from <= api.history("t", 2)[0]["version"]
 
 
 def test_the_set_as_of_an_offset_and_as_of_a_time_is_what_it_was(api: Api, unique: Unique) -> None:

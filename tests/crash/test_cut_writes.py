@@ -17,6 +17,7 @@ RECORD_HEAD = 10
 LENGTH = struct.Struct("<I")
 BATCH = 4
 PAYLOAD = b"writer:1"
+ALL = {"history.record": "all"}
 
 
 def newest_segment(data: Path) -> Path:
@@ -40,7 +41,7 @@ def ends_of_records(content: bytes) -> list[int]:
 
 def settled(data: Path) -> None:
     """A writer and a subscriber with sessions that last, and a broker that ended in peace."""
-    broker = start_holdfast(data)
+    broker = start_holdfast(data, ALL)
     for actor in (Subscriber("reader", "q", 2, 5), QueueWriter("writer", "q", 2, 5)):
         actor.stop.set()
         with WireClient(broker.port, 5) as client:
@@ -51,7 +52,7 @@ def settled(data: Path) -> None:
 
 def published_once(data: Path) -> tuple[bytes, list[int]]:
     """Publish, and kill the broker as soon as it has answered; the segment, and where that write can be cut in it."""
-    broker = start_holdfast(data)
+    broker = start_holdfast(data, ALL)
     with WireClient(broker.port, 5) as client:
         assert connect_lasting(client, "writer", 5)
         client.ping()
@@ -65,7 +66,7 @@ def published_once(data: Path) -> tuple[bytes, list[int]]:
 
 def finish(data: Path) -> list[bytes]:
     """The writer, who was never answered, sends it again; what the subscriber gets of it."""
-    broker = start_holdfast(data)
+    broker = start_holdfast(data, ALL)
     writer = QueueWriter("writer", "q", 2, 5, under_way={1: 1}, started=True)
     writer.stop.set()
     with WireClient(broker.port, 5) as client:
@@ -75,7 +76,7 @@ def finish(data: Path) -> list[bytes]:
         reader.drain(client, 0.3)
     assert broker.stop() == 0, broker.output
     while "goes on at the next start" in broker.output:  # the history was too slow for the end, on a busy machine
-        broker = start_holdfast(data)
+        broker = start_holdfast(data, ALL)
         assert broker.stop() == 0, broker.output
     return reader.received
 

@@ -84,6 +84,12 @@ def test_exit_codes_tell_scripts_what_happened(retained: Command) -> None:
     assert retained("ls", "a/#/b").returncode == 1
 
 
+def test_a_topic_without_history_is_told_apart_from_messages_that_are_not_recorded(retained: Command) -> None:
+    missing = retained("history", "nothing")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "nothing is recorded of this topic; publishes without RETAIN are not: see history.record" in missing.stderr
+
+
 def test_a_broker_that_is_not_there_is_one_clear_line() -> None:
     done = Command("--url", "http://127.0.0.1:9")("ls")
     assert done.returncode == 1

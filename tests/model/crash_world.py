@@ -171,7 +171,9 @@ class CrashWorld:
         self.applied = 0
         self.turns = Turns()
         self.driver = Driver(self.broker, cast("AbstractEventLoop", self.turns))
-        self.driver.use_log(JournalLog(self.journal, waits=True, waits_to_deliver=False, history_filters=[b"#"]))
+        self.driver.use_log(
+            JournalLog(self.journal, waits=True, waits_to_deliver=False, history_filters=[b"#"], records_live=True)
+        )
         self.driver.carry_out(load_sessions(self.broker, self.store, self.now_ms))
 
     def close(self) -> None:

@@ -43,7 +43,11 @@ def named(text: str) -> set[str]:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    running = start_holdfast(tmp_path / "data", listen=("tcp://127.0.0.1:0", "http://127.0.0.1:0"))
+    config = tmp_path / "holdfast.toml"
+    [settings] = re.findall(r"^```toml\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    config.write_text(settings)
+    listen = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
+    running = start_holdfast(tmp_path / "data", listen=listen, args=("--config", str(config)))
     yield running
     running.stop()
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from holdfast.errors import UsageError
 from holdfast.history.schema import RETENTION_APP_ID
 from holdfast.spark.fold import fold
-from holdfast.spark.jobs.audit import audit_table
+from holdfast.spark.jobs.audit import audit_table, wait_for
 from holdfast.spark.jobs.output import plain, write_jsonl, write_parquet
 from holdfast.spark.jobs.page import build_page, describe
 from holdfast.spark.jobs.past import retained_at
@@ -266,3 +266,11 @@ def test_bytes_that_are_not_text_are_said_in_base64() -> None:
         "payload_encoding": "base64",
         "topic": "t",
     }
+
+
+def test_an_audit_of_an_empty_set_waits_no_longer_than_history_moves(tmp_path: Path) -> None:
+    """Offsets of messages that are not recorded never come."""
+    history = History(write_history(tmp_path / "history", ROWS[:100]))
+    wait_for(history, 5000, wait_s=1.0)
+    with pytest.raises(UsageError, match=r"the broker is at offset 5000, but history .* only at 100"):
+        wait_for(history, 5000, wait_s=0.5, newest=4000)

@@ -10,12 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
 from holdfast.cli import pipeline_display
-from holdfast.cli.pipeline_setup import find_locations
+from holdfast.cli.pipeline_setup import Locations, find_locations, open_history
 from holdfast.errors import UsageError
+from holdfast.history.schema import LIVE_APP_ID
 from holdfast.spark.session import check_java
 from spark.brokers import Holdfast, link_options, publisher, wait_for
 from spark.publishes import publishes, write_history
@@ -43,6 +44,23 @@ def refusal(*words: str, **environment: str) -> str:
     [line] = ran.stderr.splitlines()
     assert line.startswith("holdfast: ")
     return line
+
+
+def test_who_counts_messages_is_told_that_live_ones_are_not_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = Locations(write_history(tmp_path / "history", ROWS[:10]), "", "")
+    open_history(where, counts=True)
+    assert capsys.readouterr().err == ""
+    table = DeltaTable(where.history)
+    marked = CommitProperties(app_transactions=[Transaction(LIVE_APP_ID, 0)])
+    table.create_write_transaction([], "append", table.schema(), commit_properties=marked)
+    open_history(where)
+    assert capsys.readouterr().err == ""
+    open_history(where, counts=True)
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"note: history at {where.history} has no messages without RETAIN")
+    assert 'history.record = "all"' in line
 
 
 def test_missing_history_is_one_sentence_and_nothing_is_made(tmp_path: Path) -> None:

@@ -100,3 +100,10 @@ def test_every_finding_leads_somewhere() -> None:
     page = build_page(sample())
     for finding in findings(sample()):
         assert f"<section id='{finding.anchor}'" in page
+
+
+def test_the_report_says_when_passing_messages_are_not_recorded() -> None:
+    data = sample()
+    assert not [finding for finding in findings(data) if "history.record" in finding.text]
+    data.records_live = False
+    assert [finding.anchor for finding in findings(data) if "history.record" in finding.text] == ["traffic"]

@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.history.schema import FORMAT_APP_ID, RETENTION_APP_ID, arrow_schema
+from holdfast.history.schema import FORMAT_APP_ID, LIVE_APP_ID, RETENTION_APP_ID, arrow_schema
 from holdfast.spark.failure import reason
 from holdfast.spark.options import micros
 from holdfast.spark.ranges import Piece, read_piece
@@ -239,6 +239,43 @@ def test_rows_that_retention_left_in_force_are_read_from_earliest_on(spark: Spar
     mark(path, RETENTION_APP_ID, 300)
     with pytest.raises(PySparkException, match="no longer has offsets 100 to 299"):
         drain.run(path)
+
+
+def test_live_messages_of_a_broker_that_does_not_record_them_are_an_error_that_says_so(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = write_history(tmp_path / "history", ROWS[:300])
+    assert offsets(read(spark, path, record="all")) == list(range(1, 301)), "a table that does not say has them"
+    drain = Drain(spark, tmp_path / "checkpoint")
+    drain.run(path, record="all")
+    mark(path, LIVE_APP_ID, 0)
+    assert offsets(read(spark, path)) == list(range(1, 301)), "who does not ask for them is not stopped"
+    message = failure(read(spark, path, record="all", failOnDataLoss=False))
+    assert "has no messages without RETAIN: its broker does not record them" in message
+    assert 'history.record = "all"' in message
+    with pytest.raises(PySparkException, match="has no messages without RETAIN"):
+        drain.run(path, record="all")
+    write_history(tmp_path / "history", ROWS[300:400])
+    mark(path, LIVE_APP_ID, 401)
+    write_history(tmp_path / "history", ROWS[400:500])
+    assert "only from offset 401 on: set startingOffsets to 401" in failure(read(spark, path, record="all"))
+    assert offsets(read(spark, path, record="all", startingOffsets=401)) == list(range(401, 501))
+    assert offsets(read(spark, path, record="all", failOnDataLoss=False)) == list(range(1, 501))
+    with pytest.raises(PySparkException, match="only from offset 401 on"):
+        drain.run(path, record="all")
+    rest = drain.run(path, record="all", failOnDataLoss=False)
+    assert [offset for batch in rest for offset in batch] == list(range(301, 501))
+    assert "option 'record': expected retained or all, got 'some'" in failure(read(spark, path, record="some"))
+
+
+def test_a_stream_of_all_messages_may_begin_before_there_are_any(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_history(tmp_path / "history", ROWS[:100])
+    mark(path, LIVE_APP_ID, 151)
+    drain = Drain(spark, tmp_path / "checkpoint")
+    assert drain.run(path, record="all", startingOffsets="latest") == []
+    write_history(tmp_path / "history", ROWS[150:200])
+    rest = drain.run(path, record="all")
+    assert [offset for batch in rest for offset in batch] == list(range(151, 201))
 
 
 def test_missing_history_says_what_was_expected(spark: SparkSession, tmp_path: Path) -> None:

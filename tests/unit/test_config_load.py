@@ -227,3 +227,32 @@ def test_reload_reads_the_file_again_and_keeps_flags(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text("[log]\nlevel = 'shrill'\n")
     with pytest.raises(ConfigError, match=r"log\.level"):
         second.reload()
+
+
+def test_without_a_word_about_it_only_publishes_with_retain_are_recorded() -> None:
+    result = load(environ={})
+    assert result.settings.history.record == "retained"
+    assert result.origins["history.record"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "assignments", "environ"),
+    [
+        ("[history]\nfilter = 'site/#'", (), {}),
+        ("", ("history.filter=site/#",), {}),
+        ("", (), {"HOLDFAST_HISTORY__FILTER": "site/#"}),
+    ],
+    ids=["file", "flag", "environment"],
+)
+def test_a_history_filter_alone_means_what_it_meant_before_record_was_there(
+    tmp_path: Path, text: str, assignments: tuple[str, ...], environ: dict[str, str]
+) -> None:
+    result = loaded(tmp_path, text, *assignments, **environ)
+    assert (result.settings.history.record, result.settings.history.filter) == ("all", ["site/#"])
+    assert result.origins["history.record"] == "implied by history.filter"
+
+
+def test_a_history_filter_narrows_what_record_says(tmp_path: Path) -> None:
+    text = "[history]\nfilter = 'site/#'\nrecord = 'retained'"
+    assert loaded(tmp_path, text).settings.history.record == "retained"
+    assert loaded(tmp_path, text, "history.record=all").settings.history.record == "all"

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.config import Settings
-from holdfast.from_settings import needs_restart
+from holdfast.from_settings import needs_restart, what_is_recorded
 
 TAKEN_OVER = [
     {"log": {"level": "debug"}},
@@ -32,3 +32,24 @@ def test_a_running_broker_takes_it_over(change: dict[str, object]) -> None:
 @pytest.mark.parametrize(("change", "named"), NEED_A_RESTART, ids=str)
 def test_it_is_named_because_it_needs_a_restart(change: dict[str, object], named: list[str]) -> None:
     assert needs_restart(Settings(), Settings.model_validate(change)) == named
+
+
+@pytest.mark.parametrize(
+    ("history", "said"),
+    [
+        (
+            {},
+            "every publish with RETAIN becomes a row and stays for 30d or until the table has 10GiB, whichever comes",
+        ),
+        ({"record": "all", "retention": 0}, "every publish becomes a row and stays until the table has 10GiB;"),
+        (
+            {"filter": ["a/#", "b"], "retention_bytes": 0},
+            "every publish with RETAIN to a/#, b becomes a row and stays for 30d;",
+        ),
+        ({"retention": 0, "retention_bytes": 0}, "stays for ever; what is retained now stays in any case."),
+    ],
+)
+def test_the_log_says_what_is_recorded_for_how_long_and_how_to_change_it(history: dict[str, object], said: str) -> None:
+    line = what_is_recorded(Settings.model_validate({"history": history}))
+    assert said in line
+    assert all(key in line for key in ("history.record", "history.retention", "history.retention_bytes"))

@@ -113,11 +113,14 @@ def add_health(app: FastAPI) -> None:
         "/readyz", tags=["broker"], summary="Whether it can do its work", responses={503: {"model": dict[str, str]}}
     )
     async def readyz(services: ServicesDep) -> Response:
-        """503 while the disk refuses; then QoS 1 and 2 publishes are refused as well."""
+        """503 while the disk refuses; then QoS 1 and 2 publishes are refused as well. A history that waits for free
+        space keeps nobody from working: it is named, with 200.
+        """
         journal = services.status.journal
         if journal is not None and not journal.healthy:
             return JSONResponse({"status": "the journal cannot be written"}, 503)
-        return JSONResponse({"status": "ready"})
+        paused = {"history": "paused: free space is below history.reserve"} if services.status.paused else {}
+        return JSONResponse({"status": "ready", **paused})
 
 
 class QuietServer(uvicorn.Server):

@@ -116,6 +116,11 @@ class BrokerCollector(Collector):
         )
         yield gauge("holdfast_history_lag_offsets", "Offsets the history is behind.", status.history_lag())
         yield gauge("holdfast_history_lag_seconds", "Time the history is behind.", self.history.lag_s)
+        yield gauge(
+            "holdfast_history_paused",
+            "Whether the history waits for free space (history.reserve).",
+            int("history" in status.paused),
+        )
         yield gauge("holdfast_state_lag_offsets", "Offsets the state on disk is behind.", status.state_lag())
         journal = status.journal
         if journal is None:

@@ -137,6 +137,6 @@ class MetricsHistory:
             "history_lag": self.status.history_lag(),
             "history_lag_s": round(self.lag_s, 3),
             "loop_delay_s": round(self.loop_lag.latest_s, 6),
-            "problems": self.status.problems,
+            "problems": {**self.status.problems, **self.status.paused},
             "series": {name: [sample[place] for sample in samples] for place, name in enumerate(FIELDS)},
         }

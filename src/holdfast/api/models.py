@@ -2,6 +2,8 @@
 
 from pydantic import BaseModel, Field
 
+LIVE_FROM = "The offset from which on publishes without RETAIN are rows too; 0 while they are not recorded."
+
 
 class Publisher(BaseModel):
     client_id: str
@@ -106,6 +108,7 @@ class HistoryRow(Whole):
 class HistoryOf(BaseModel):
     topic: str
     complete_from: int
+    live_from: int = Field(description=LIVE_FROM)
     upto: int
     rows: list[HistoryRow]
     next: int | None
@@ -118,6 +121,7 @@ class Span(BaseModel):
     rows: int
     bytes: int
     complete_from: int
+    live_from: int = Field(description=LIVE_FROM)
     upto: int
 
 

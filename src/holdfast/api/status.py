@@ -34,8 +34,8 @@ class JournalNumbers(JournalStatus, Protocol):
 
 @dataclass
 class ServerStatus:
-    """`reached` says how far the followers are, `problems` what they complain of, both by name; `history` is the
-    table's folder, None where there is none.
+    """`reached` says how far the followers are, `problems` what they complain of, `paused` why they write nothing for
+    now, all by name; `history` is the table's folder, None where there is none.
     """
 
     handle: BrokerHandle
@@ -43,6 +43,7 @@ class ServerStatus:
     history: Path | None = None
     reached: dict[str, int] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    paused: dict[str, str] = field(default_factory=dict)
     version: str = ""
     started_at_ms: int = 0
     storage_type: str = "ram"

@@ -462,6 +462,7 @@ class Broker:
                 route.persistent = True
         if not route.reserved and self.log.history_filters:
             route.recorded = self.log.records_history(levels)
+            route.recorded_live = route.recorded and self.log.records_live
         if route.receivers or route.groups:
             self.routes[field] = route  # topics without receivers are many, and quickly worked out again
         elif known:

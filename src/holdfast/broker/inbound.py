@@ -291,7 +291,7 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: PublishR
         counters.payload_sent += payload
         if not outbox.listed:
             broker.effects.write_to(to)
-    if route.recorded:
+    if route.recorded_live:
         broker.recorder.on_run(messages(broker, connection, data, run, first_offset))
     elif broker.recorder.publishing:
         broker.recorder.on_run([])

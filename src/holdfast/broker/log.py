@@ -31,11 +31,20 @@ class Log:
     `append` has returned an offset for, in their order.
     """
 
-    def __init__(self, *, waits: bool, waits_to_deliver: bool, keeps_state: bool, history_filters: list[bytes]) -> None:
+    def __init__(
+        self,
+        *,
+        waits: bool,
+        waits_to_deliver: bool,
+        keeps_state: bool,
+        history_filters: list[bytes],
+        records_live: bool = False,
+    ) -> None:
         self.waits: Final = waits  # acknowledgements wait for the disk
         self.waits_to_deliver: Final = waits_to_deliver  # and so does what subscribers are sent
         self.keeps_state: Final = keeps_state  # the retained set and sessions outlive the process
         self.history_filters: Final = [topic_filter.split(b"/") for topic_filter in history_filters]
+        self.records_live: Final = records_live  # publishes without RETAIN go to the history too
         self.position = 0  # the offset of the last entry that was ordered
         self.durable = 0  # the offset up to which entries are known to be kept
         self.healthy = True  # what is appended now can be made durable
@@ -68,7 +77,7 @@ class Log:
         return False
 
     def records_history(self, topic_levels: list[bytes]) -> bool:
-        """Return whether publishes to this topic become rows of the history table."""
+        """Return whether publishes with RETAIN to this topic become rows of the history table."""
         return any(matches(levels, topic_levels) for levels in self.history_filters)
 
 

@@ -173,7 +173,7 @@ def check_user_properties(broker: "Broker", properties: Properties | None) -> No
 
 
 def must_be_kept(route: Route, retain: bool) -> bool:
-    return retain or route.recorded or route.persistent
+    return retain or route.recorded_live or route.persistent
 
 
 def resolve_alias(broker: "Broker", connection: Connection, field: bytes, properties: Properties) -> bytes:
@@ -304,7 +304,8 @@ def apply_publish(broker: "Broker", message: Message, route: Route, sender: Sess
         recorder.publishing = recorded
         count = deliver(broker, message, route, sender)
     if recorded:
-        recorder.on_publish(stored, outcome, route.recorded, can_be_told)
+        history = route.recorded_live if outcome == LIVE else route.recorded
+        recorder.on_publish(stored, outcome, history, can_be_told)
     if refusal != SUCCESS:
         return refusal
     return SUCCESS if count > 0 else NO_MATCHING_SUBSCRIBERS

@@ -313,6 +313,7 @@ def without_groups(route: Route) -> Route:
     plain = Route(route.topic_field, route.levels, route.generation, route.policies)
     plain.receivers = route.receivers
     plain.recorded = route.recorded
+    plain.recorded_live = route.recorded_live
     return plain
 
 

@@ -473,7 +473,8 @@ class Route:
         self.levels: Final = levels
         self.generation: Final = generation
         self.policies: Final = policies
-        self.recorded = False  # goes to the history
+        self.recorded = False  # publishes with RETAIN go to the history
+        self.recorded_live = False  # and so do those without
         self.persistent = False  # may have to wait for someone who outlives a connection
         self.receivers = NO_RECEIVERS
         self.groups = NO_GROUPS

@@ -62,6 +62,7 @@ def _document(report: examination.Report, found: list[examination.Finding], done
         "state": {"retained": report.retained, "sessions": report.sessions},
         "history": {"upto_offset": report.rows_upto},
         "findings": [{"part": finding.part, "text": finding.text} for finding in found],
+        "notes": report.notes,
         "repairs": done,
         "left": [{"part": finding.part, "text": finding.text} for finding in report.findings],
     }
@@ -75,6 +76,8 @@ def _print(report: examination.Report, found: list[examination.Finding], done: l
     )
     for finding in found:
         console.print(f"[red]wrong[/red]  {finding.part}: {escape(finding.text)}")
+    for note in report.notes:
+        console.print(f"[yellow]note[/yellow]   {escape(note)}")
     for line in done:
         console.print(f"[green]done[/green]   {escape(line)}")
     for finding in report.findings if done else []:

@@ -110,7 +110,7 @@ def run(
     from holdfast.spark.keeper import FOLLOWING, Keeper
 
     where = find_locations(history, tables, data, config)
-    open_history(where)
+    open_history(where, counts=True)
     with session(master, memory, verbose) as spark:
         keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices, accept_loss=accept_loss)
         try:
@@ -379,7 +379,7 @@ def report(
     from holdfast.spark.keeper import Keeper
 
     where = find_locations(history, tables, data, config)
-    open_history(where, whole=update)
+    open_history(where, whole=update, counts=True)
     with session(master, memory, verbose, as_json) as spark:
         keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices)
         try:
@@ -432,7 +432,7 @@ def stats(
     limits = Limits(max_retained_messages or 0, max_payload_size or 0, expiry_interval or 0)
     asked = (max_retained_messages, max_payload_size, expiry_interval) != (None, None, None)
     now = datetime.now(UTC)
-    table = open_history(where)
+    table = open_history(where, counts=True)
     with session(master, memory, verbose, as_json) as spark:
 
         def work() -> dict[str, Any]:

@@ -73,10 +73,11 @@ def find_locations(history: str | None, tables: str | None, data: str | None, co
     return Locations(history or str(folder / "history"), tables or str(folder / "pipeline"), settings.pipeline.devices)
 
 
-def open_history(where: Locations, *, whole: bool = True) -> "HistoryTable":
+def open_history(where: Locations, *, whole: bool = True, counts: bool = False) -> "HistoryTable":
     """Returns the history table. What is wrong with it is said before Spark takes its seconds to start.
 
-    `whole`: all of it will be read, so all of it is checked.
+    `whole`: all of it will be read, so all of it is checked. `counts`: messages will be counted, so it is said when
+    not all of them are there.
     """
     from holdfast.spark.failure import check_whole
     from holdfast.spark.ranges import History as HistoryTable
@@ -84,6 +85,8 @@ def open_history(where: Locations, *, whole: bool = True) -> "HistoryTable":
     table = HistoryTable(where.history)
     if whole:
         check_whole(table)
+    if counts and not table.live_from:
+        typer.echo(f"note: {table.lacks_live(0)}. Numbers of messages leave them out", err=True)
     return table
 
 

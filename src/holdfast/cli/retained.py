@@ -221,8 +221,12 @@ def history(
     if as_json:
         for row in rows:
             print(json.dumps(row, ensure_ascii=False))
-    else:
+    elif rows:
         print_history(rows)
+    if not rows and source.records_live():
+        notes.print("nothing was published to this topic, as far as the history reaches")
+    elif not rows:
+        notes.print("nothing is recorded of this topic; publishes without RETAIN are not: see history.record")
     finish(source, 0 if rows else NOTHING_FOUND)
 
 

@@ -122,6 +122,10 @@ class Source(ABC):
         """Newest first."""
 
     @abstractmethod
+    def records_live(self) -> bool:
+        """Whether publishes without RETAIN go to the history."""
+
+    @abstractmethod
     def at(self, at_ms: int, offset: int, topic_filter: str) -> Iterator[dict[str, Any]]: ...
 
     @abstractmethod
@@ -175,6 +179,9 @@ class ApiSource(Source):
             if len(rows) == limit:
                 break
         return rows
+
+    def records_live(self) -> bool:
+        return bool(self.api.call("GET", "/history/span")["live_from"])
 
     def at(self, at_ms: int, offset: int, topic_filter: str) -> Iterator[dict[str, Any]]:
         return self.api.pages(
@@ -249,6 +256,9 @@ class DataSource(Source):
     def history(self, topic: str, limit: int) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = run(self.past.of_topic(topic, 0, limit))["rows"]
         return rows
+
+    def records_live(self) -> bool:
+        return bool(run(self.past.span())["live_from"])
 
     def at(self, at_ms: int, offset: int, topic_filter: str) -> Iterator[dict[str, Any]]:
         check_filter(topic_filter)

@@ -145,6 +145,7 @@ def read(source: Source) -> tuple[Settings | None, dict[str, str], list[Problem]
     from_file(merge, source)
     from_environment(merge, source.environ)
     from_flags(merge, source)
+    imply(merge)
     origins = {key: merge.origins.get(key, DEFAULT) for key in KEYS}
     settings: Settings | None = None
     try:
@@ -209,6 +210,12 @@ def from_flags(merge: Merge, source: Source) -> None:
         merge.put("listen", list(source.listen), "--listen")
     if source.data is not None:
         merge.put("data", source.data, "--data")
+
+
+def imply(merge: Merge) -> None:
+    """Who named topics for the history before `history.record` was there meant every publish to them."""
+    if "history.filter" in merge.values and "history.record" not in merge.values:
+        merge.put("history.record", "all", "implied by history.filter")
 
 
 def assign(merge: Merge, key: str, text: str, origin: str) -> None:

@@ -17,6 +17,7 @@ from holdfast.config.values import (
     Networks,
     Origin,
     Qos,
+    Reserve,
     TopicFilter,
     TopicFilters,
     WholeSeconds,
@@ -139,13 +140,31 @@ class Retainer(Section):
 
 
 class History(Section):
-    """The table of every accepted publish."""
+    """The table of what was published."""
 
-    enable: bool = Field(default=True, description="Whether accepted publishes are written to the history table.")
-    filter: TopicFilters = Field(default=["#"], description="Topics that go to the history, one filter or several.")
-    retention: Duration = Field(default=0, description="How long rows are kept; 0 is for ever.")
+    enable: bool = Field(default=True, description="Whether publishes are written to the history table.")
+    record: Literal["retained", "all"] = Field(
+        default="retained",
+        description="What becomes a row: `retained`, every publish with RETAIN, whether it set, cleared or was "
+        "refused; `all`, publishes without RETAIN too. A configuration that gives `history.filter` and not this one "
+        "means `all`.",
+    )
+    filter: TopicFilters = Field(
+        default=["#"], description="Topics whose publishes go to the history, one filter or several."
+    )
+    retention: Duration = Field(
+        default=30 * 86400,
+        description="How long rows are kept; 0 is for ever. What is retained now keeps its row whatever its age.",
+    )
     retention_bytes: Size = Field(
-        default=0, description="Size of the table on disk above which its oldest rows go; 0 is no limit."
+        default=10 * 1024**3,
+        description="Size of the table on disk above which its oldest rows go; 0 is no limit. What is retained now "
+        "keeps its row here too.",
+    )
+    reserve: Reserve = Field(
+        default=["5%", "1GiB"],
+        description="Free space below which no more is written to the history, so that the journal has room: a size, "
+        "or a part of the file system such as `5%`. Of several the smallest counts; 0 is none.",
     )
     flush_interval: Duration = Field(
         default=1, description="Rows are committed at least this often when there are any."

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from holdfast.broker.topics import is_valid_filter
 from holdfast.config.listener import parse_listener
-from holdfast.quantity import Duration
+from holdfast.quantity import Duration, format_size, parse_percentage, parse_size
 
 
 def check_no_boolean(value: object) -> object:
@@ -86,6 +86,15 @@ def check_origin(value: str) -> str:
     return value.lower()
 
 
+def check_reserve(value: object) -> str:
+    """Returns a size or a percentage in its one form: `1GiB`, `5%`."""
+    try:
+        percentage = parse_percentage(value)
+        return f"{percentage:g}%" if percentage is not None else format_size(parse_size(value))
+    except ValueError:
+        raise ValueError(f"expected a size such as 1GiB, or a percentage such as 5%, got {value!r}") from None
+
+
 def check_http_url(value: str) -> str:
     parts = urlsplit(value)
     if value and (parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc):
@@ -102,4 +111,10 @@ Qos = Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=2)]
 Network = Annotated[str, AfterValidator(check_network)]
 Origin = Annotated[str, AfterValidator(check_origin)]
 Networks = Annotated[list[Network], BeforeValidator(one_or_many)]
+Reserve = Annotated[
+    list[Annotated[str, BeforeValidator(check_reserve)]],
+    BeforeValidator(one_or_many),
+    BeforeValidator(one_or_many_numbers),
+    Field(min_length=1),
+]
 Names = Annotated[list[str], BeforeValidator(one_or_many)]

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from holdfast.broker.topics import matches
 from holdfast.history.schema import OUTCOME_CLEARED, OUTCOME_SET
-from holdfast.history.table import complete_from, data_files, last_offset, load
+from holdfast.history.table import complete_from, data_files, last_offset, live_from, load
 
 MICROSECONDS = pa.timestamp("us", tz="UTC")
 
@@ -34,6 +34,10 @@ class HistoryReader:
     @property
     def complete_from(self) -> int:
         return complete_from(self.table)
+
+    @property
+    def live_from(self) -> int:
+        return live_from(self.table)
 
     def of_topic(self, topic: str, from_ms: int = 0, to_ms: int = 0, most: int = 0, before: int = 0) -> pa.Table:
         """The rows of one topic in offset order, of those before an offset the newest `most` when these are given."""

@@ -40,6 +40,10 @@ OUTCOMES: Final = (OUTCOME_LIVE, OUTCOME_SET, OUTCOME_CLEARED, *REFUSALS)
 WRITER_APP_ID: Final = "holdfast-history"
 RETENTION_APP_ID: Final = "holdfast-retention"
 
+# From which offset on publishes without RETAIN are rows too; 0 while they are not. A table that does not say has them
+# from its beginning: it was made when there was no choice, or by a broker that has always recorded all.
+LIVE_APP_ID: Final = "holdfast-live"
+
 # Also an application transaction (Delta refuses table properties it does not know). A reader refuses a table whose
 # number is above the one it knows; a table without one is of version 1.
 FORMAT_APP_ID: Final = "holdfast-format"

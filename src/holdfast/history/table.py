@@ -7,7 +7,14 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
 
 from holdfast.errors import StoreError
-from holdfast.history.schema import FORMAT_APP_ID, FORMAT_VERSION, RETENTION_APP_ID, WRITER_APP_ID, arrow_schema
+from holdfast.history.schema import (
+    FORMAT_APP_ID,
+    FORMAT_VERSION,
+    LIVE_APP_ID,
+    RETENTION_APP_ID,
+    WRITER_APP_ID,
+    arrow_schema,
+)
 
 # A commit a second leaves many small log files; a checkpoint sums them up, and old ones go after an hour.
 CONFIGURATION = {
@@ -39,7 +46,7 @@ def create(folder: Path) -> DeltaTable:
         arrow_schema(),
         mode="ignore",
         name="holdfast history",
-        description="every accepted publish, one row each, in offset order",
+        description="what was published, one row each, in offset order",
         configuration=CONFIGURATION,
         commit_properties=CommitProperties(app_transactions=[Transaction(FORMAT_APP_ID, FORMAT_VERSION, None)]),
     )
@@ -65,6 +72,12 @@ def last_offset(table: DeltaTable) -> int:
 def complete_from(table: DeltaTable) -> int:
     """Returns the first offset from which on every row is still there; before it, only what was retained then."""
     return table.transaction_version(RETENTION_APP_ID) or 0
+
+
+def live_from(table: DeltaTable) -> int:
+    """Returns the offset from which on publishes without RETAIN are rows too; 0 when they are not recorded now."""
+    found = table.transaction_version(LIVE_APP_ID)
+    return 1 if found is None else found
 
 
 def data_files(table: DeltaTable) -> list[DataFile]:

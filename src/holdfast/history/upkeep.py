@@ -5,6 +5,7 @@ set what was retained at that moment. So the retained set of any later moment ca
 before that moment is forgotten.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from holdfast.history.table import WRITING, DataFile, complete_from, data_files,
 
 TARGET_BYTES = 128 << 20
 SMALL_FILES = 30
+ROWS_AT_ONCE = 2_000_000  # a table that was kept for ever may have more that is too old than memory can hold
 WORTH_DROPPING = 0.1  # of the old rows: dropping fewer is not worth writing the rest again
 
 
@@ -41,9 +43,26 @@ def compact(table: DeltaTable, small_files: int = SMALL_FILES, target: int = TAR
     return int(done["numFilesRemoved"]) - int(done["numFilesAdded"])
 
 
-def retain(table: DeltaTable, limits: Limits, now_ms: int) -> int:
+def retain(table: DeltaTable, limits: Limits, now_ms: int, at_once: int = ROWS_AT_ONCE) -> int:
     """Drops what the limits say is too old or too much, and returns how many rows went away."""
-    bound = drop_before(data_files(table), limits, now_ms)
+    files = data_files(table)
+    return sum(drop(table, bound, now_ms) for bound in portions(files, drop_before(files, limits, now_ms), at_once))
+
+
+def portions(files: list[DataFile], bound: int, at_once: int) -> Iterator[int]:
+    """Yields offsets that lead up to `bound`, about so many rows apart."""
+    rows = reached = 0
+    for file in files:
+        rows += file.rows
+        reached = max(reached, file.last + 1)
+        if rows >= at_once and reached < bound:
+            yield reached
+            rows = 0
+    yield bound
+
+
+def drop(table: DeltaTable, bound: int, now_ms: int) -> int:
+    """Drops the rows before offset `bound` that are not in force there, and returns how many that were."""
     if bound <= complete_from(table):
         return 0
     old = table.to_pyarrow_dataset().filter(pc.field("offset") < bound)

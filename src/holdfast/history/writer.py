@@ -16,8 +16,8 @@ from holdfast.broker.records import Columns
 from holdfast.errors import StoreError
 from holdfast.history.repair import sync_files, take_back_torn_commits
 from holdfast.history.rows import batch_of
-from holdfast.history.schema import WRITER_APP_ID
-from holdfast.history.table import WRITING, create, exists, first_line, last_offset, load
+from holdfast.history.schema import LIVE_APP_ID, WRITER_APP_ID, arrow_schema
+from holdfast.history.table import WRITING, create, exists, first_line, last_offset, live_from, load
 
 LOCK_NAME = "history.lock"
 CLOCK_SLACK_S = 5.0  # file times may lag behind the clock that the caller reads
@@ -49,6 +49,20 @@ class HistoryWriter:
             raise
         self.last = last_offset(self.table)
         self.synced_at_s = 0.0
+
+    def mark_live(self, offset: int | None) -> None:
+        """Says in the table from which offset on publishes without RETAIN are recorded, 0 being that they are not.
+
+        A table that says that they are, or that they are not, is left alone when this is still so; with None always.
+        """
+        if offset is None or (live_from(self.table) > 0) == (offset > 0):
+            return
+        marked = CommitProperties(app_transactions=[Transaction(LIVE_APP_ID, offset, None)])
+        try:
+            self.table.create_write_transaction([], "append", arrow_schema(), commit_properties=marked)
+            self.table.update_incremental()
+        except Exception as error:
+            raise StoreError(f"history cannot be written: {first_line(error)}") from error
 
     def append(self, records: list[bytes], upto: int) -> int:
         """Commits the rows among the records and returns how many. The journal is then in the table up to offset

@@ -53,10 +53,20 @@ class JournalLog(Log):
     """
 
     def __init__(
-        self, journal: JournalWriter, *, waits: bool, waits_to_deliver: bool, history_filters: list[bytes]
+        self,
+        journal: JournalWriter,
+        *,
+        waits: bool,
+        waits_to_deliver: bool,
+        history_filters: list[bytes],
+        records_live: bool = False,
     ) -> None:
         super().__init__(
-            waits=waits, waits_to_deliver=waits_to_deliver, keeps_state=True, history_filters=history_filters
+            waits=waits,
+            waits_to_deliver=waits_to_deliver,
+            keeps_state=True,
+            history_filters=history_filters,
+            records_live=records_live,
         )
         self.journal = journal
         self.position = journal.next_offset - 1

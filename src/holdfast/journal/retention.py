@@ -45,13 +45,24 @@ class Retention:
 
     def take_excess(self, open_size: int) -> list[SealedSegment]:
         """Segments to give up so that the journal keeps to its limit, oldest first; only expendable consumers lose."""
-        firm = min((at for name, at in self.passed.items() if name not in self.expendable), default=1 << 64)
         excess = self.size() + open_size - self.max_bytes
         taken: list[SealedSegment] = []
-        while excess > 0 and self.sealed and self.sealed[0].last <= firm:
+        while excess > 0 and self.sealed and self.sealed[0].last <= self.firm():
             taken.append(self.sealed.pop(0))
             excess -= taken[-1].size
         return taken
+
+    def take_oldest(self) -> list[SealedSegment]:
+        """The oldest segment, if only expendable consumers need it; never the newest, which says which offsets are in
+        use.
+        """
+        if len(self.sealed) > 1 and self.sealed[0].last <= self.firm():
+            return [self.sealed.pop(0)]
+        return []
+
+    def firm(self) -> int:
+        """The offset up to which nobody needs the journal who may lose nothing."""
+        return min((at for name, at in self.passed.items() if name not in self.expendable), default=1 << 64)
 
     def losers(self, segments: list[SealedSegment]) -> list[str]:
         """The consumers that have not read all of these."""

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import ENOSPC
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -326,10 +327,12 @@ class Journal:
         """Write `chunks` behind what is held, and sync if somebody waits or it is time.
 
         When the file refuses, everything since it was last synced goes into a new one. When that refuses too, all of it
-        is held, except those of `chunks` that are not `firm`.
+        is held, except those of `chunks` that are not `firm`. On a full disk what only expendable consumers lack goes
+        first.
         """
         must_sync = must_sync or not self.healthy or monotonic() >= self.synced_at + self.options.background_sync_s
-        for attempt in (1, 2):
+        refused = 0
+        while True:
             written = 0
             try:
                 everything = self.held + chunks
@@ -341,7 +344,10 @@ class Journal:
             except OSError as error:
                 self.held = self.unsynced[: len(self.unsynced) - written] + self.held
                 self.abandon(error)
-                if attempt == 1:
+                if error.errno == ENOSPC and self.give_up_oldest():
+                    continue
+                refused += 1
+                if refused == 1:
                     continue
                 self.hold(firm)
                 self.stall(error)
@@ -364,19 +370,27 @@ class Journal:
         open_size = size + (self.segment.size if self.segment is not None else 0)
         excess = self.retention.take_excess(open_size)
         if excess:
-            losers = self.retention.losers(excess)
-            first, last = excess[0].name.first, excess[-1].last
-            self.drop(excess)
-            if losers:
-                self.event(
-                    "dropped",
-                    f"journal is over its limit of {self.options.max_bytes} bytes: dropped offsets "
-                    f"{first} to {last}, which {' and '.join(losers)} had not read",
-                )
+            self.give_up(excess, f"journal is over its limit of {self.options.max_bytes} bytes")
         if self.retention.is_full(open_size):
             raise StoreError(f"it has its {self.options.max_bytes} bytes, and {self.retention.slowest()} is behind")
         if self.segment is None:
             self.segment = Segment.create(self.disk, self.folder, self.durable + 1, self.options.allocate_bytes)
+
+    def give_up_oldest(self) -> bool:
+        """Make room on a full disk; returns False when there is nothing that only expendable consumers lack."""
+        oldest = self.retention.take_oldest()
+        if oldest:
+            self.give_up(oldest, "the disk is full")
+        return bool(oldest)
+
+    def give_up(self, segments: list[SealedSegment], why: str) -> None:
+        losers = self.retention.losers(segments)
+        first, last = segments[0].name.first, segments[-1].last
+        self.drop(segments)
+        if losers:
+            self.event(
+                "dropped", f"{why}: dropped offsets {first} to {last}, which {' and '.join(losers)} had not read"
+            )
 
     def write(self, chunks: list[Chunk], given_out: int) -> None:
         assert self.segment is not None

@@ -128,14 +128,14 @@ class HistoryService:
             return {
                 "topic": topic,
                 "complete_from": reader.complete_from,
+                "live_from": reader.live_from,
                 "upto": reader.last,
                 "rows": [row_of(row) for row in rows[:limit]],
                 "next": rows[limit - 1]["offset"] if len(rows) > limit else None,
             }
 
-        return await self.ask(
-            question, lambda: {"topic": topic, "complete_from": 0, "upto": 0, "rows": [], "next": None}
-        )
+        nothing = {"topic": topic, "complete_from": 0, "live_from": int(self.source.records_live), "upto": 0}
+        return await self.ask(question, lambda: {**nothing, "rows": [], "next": None})
 
     async def span(self) -> dict[str, object]:
         """How far back the history reaches."""
@@ -151,6 +151,7 @@ class HistoryService:
                 "rows": sum(file.rows for file in files),
                 "bytes": sum(file.size for file in files),
                 "complete_from": reader.complete_from,
+                "live_from": reader.live_from,
                 "upto": reader.last,
             }
 
@@ -162,6 +163,7 @@ class HistoryService:
             "rows": 0,
             "bytes": 0,
             "complete_from": 0,
+            "live_from": int(self.source.records_live),
             "upto": 0,
         }
         return await self.ask(question, lambda: nothing)

@@ -64,6 +64,10 @@ class LiveSource(RetainedSource, RetainedWriter):
         return self.table
 
     @property
+    def records_live(self) -> bool:
+        return self.broker.log.records_live
+
+    @property
     def index(self) -> TopicIndex:
         return self.broker.retained.index
 

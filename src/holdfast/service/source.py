@@ -101,6 +101,11 @@ class RetainedSource(ABC):
         """The folder of the Delta table; None where none is kept."""
 
     @property
+    def records_live(self) -> bool:
+        """Whether publishes without RETAIN go to the history, as far as is known before there is a table to say so."""
+        return True
+
+    @property
     @abstractmethod
     def index(self) -> TopicIndex: ...
 

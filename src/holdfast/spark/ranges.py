@@ -26,6 +26,7 @@ from holdfast.errors import StoreError, UsageError
 from holdfast.history.schema import (
     FORMAT_APP_ID,
     FORMAT_VERSION,
+    LIVE_APP_ID,
     RETENTION_APP_ID,
     WRITER_APP_ID,
     arrow_schema,
@@ -148,6 +149,9 @@ class History:
         self.rows = sum(file.rows for file in self.files)
         # below this offset only those rows are left that were in force when retention passed; 0 when it never did
         self.mark = self._table.transaction_version(RETENTION_APP_ID) or 0
+        # from this offset on publishes without RETAIN are rows too; 0 while they are not recorded
+        live_from = self._table.transaction_version(LIVE_APP_ID)
+        self.live_from = 1 if live_from is None else live_from
         self.start = self.files[0].first if self.files else self.end
         # through which offset the writer has brought the table, rows or not (`history.filter` leaves offsets out)
         self.covered = max(self.end - 1, self._table.transaction_version(WRITER_APP_ID) or -1)
@@ -195,6 +199,20 @@ class History:
         if self.files and 1 < start < self.start and not known:
             return Dropped(start, self.start)
         return None
+
+    def lacks_live(self, start: int) -> str:
+        """Why publishes without RETAIN are missing from offset `start` on, in a sentence; empty when they are not."""
+        if self.live_from == 0:
+            return (
+                f"history at {self.location} has no messages without RETAIN: its broker does not record them; set "
+                'history.record = "all" there to have those that come from then on'
+            )
+        if max(start, 1) < self.live_from:
+            return (
+                f"history at {self.location} has messages without RETAIN only from offset {self.live_from} on: set "
+                f"startingOffsets to {self.live_from}, or failOnDataLoss to false to go on without the earlier ones"
+            )
+        return ""
 
     def offset_at(self, moment: datetime) -> int:
         """Returns the first offset written at this moment or later; the end of the table when there is none."""

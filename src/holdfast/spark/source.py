@@ -33,9 +33,11 @@ OPTIONS = (
     "maxOffsetsPerTrigger",
     "filter",
     "subscribe",
+    "record",
     "failOnDataLoss",
     "rowsPerPartition",
 )
+RECORDS = ("retained", "all")
 # The parser of type names is the session's, and readers are made where there is none.
 SIMPLE = {"long": "bigint", "byte": "tinyint"}
 # Large enough that a task's start does not count, small enough that a few million rows keep every core busy.
@@ -62,6 +64,9 @@ class Plan:
         self.limit = options.number("maxOffsetsPerTrigger", least=1)
         text = options.text("filter", "subscribe")
         self.filter = TopicFilter(text) if text is not None else None
+        self.record = options.text("record") or "retained"
+        if self.record not in RECORDS:
+            raise UsageError(f"option 'record': expected retained or all, got {self.record!r}")
         self.fail_on_loss = options.flag("failOnDataLoss", default=True)
         self.rows_per_piece = options.number("rowsPerPartition", default=ROWS_PER_PARTITION, least=1) or 1
 
@@ -74,11 +79,21 @@ class Plan:
 
     def first(self, history: History) -> tuple[int, int]:
         """Where to begin, and the retention mark that was known there."""
+        if self.record == "all" and history.live_from and (self.starting == "latest" or not history.files):
+            return max(history.end, history.live_from), history.mark
         if self.starting in (None, "earliest"):
+            self.check_live(history.start, history)
             return history.start, history.mark
         return self.checked(self.resolve(self.starting or "", history), 0, history), 0
 
+    def check_live(self, start: int, history: History) -> None:
+        """Raise when messages without RETAIN are asked for and are not there."""
+        lacking = history.lacks_live(start) if self.record == "all" else ""
+        if lacking and (self.fail_on_loss or not history.live_from):
+            raise UsageError(lacking)
+
     def checked(self, start: int, known: int, history: History) -> int:
+        self.check_live(start, history)
         gone = history.dropped(start, known)
         if gone is None:
             return start

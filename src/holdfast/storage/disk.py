@@ -12,6 +12,7 @@ from holdfast.journal.log import JournalLog
 from holdfast.journal.writer import Event
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.followers import FollowerProcess, Report, history_process, state_process
+from holdfast.storage.history_options import HistoryOptions
 from holdfast.storage.loading import load_retained, load_sessions, use_disk
 from holdfast.storage.progress import StartProgress
 from holdfast.storage.recovery import Recovered, recover
@@ -23,7 +24,7 @@ WORRYING = ("stalled", "abandoned", "dropped", "lost")
 
 
 class DiskStorage:
-    """What the followers last said is in `reached` (offsets) and `problems` (text, by follower)."""
+    """What the followers last said is in `reached` (offsets), `problems` and `paused` (text, by follower)."""
 
     def __init__(self, root: Path, loop: asyncio.AbstractEventLoop) -> None:
         self.folder = DataFolder(root)
@@ -34,14 +35,16 @@ class DiskStorage:
         self.followers: list[FollowerProcess] = []
         self.reached: dict[str, int] = {}
         self.problems: dict[str, str] = {}
+        self.paused: dict[str, str] = {}
         self.on_applied: Callable[[int], None] = lambda offset: None
         self.trims = False  # memory of what was read from disk is given back
         self.ticks = 0
 
-    def open(self, durability: str, history_filters: list[str] | None) -> JournalLog:
+    def open(self, durability: str, history_filters: list[str] | None, records_live: bool) -> JournalLog:
         """Recover the folder; returns the log that goes on from there. Blocks: call before serving.
 
-        `history_filters` are the topics whose publishes go to the history, None where no history is kept.
+        `history_filters` are the topics whose publishes go to the history, None where no history is kept;
+        `records_live` says whether those without RETAIN do too.
         """
         history = history_filters is not None
         try:
@@ -63,6 +66,7 @@ class DiskStorage:
             waits=durability != "none",
             waits_to_deliver=durability == "deliver",
             history_filters=[topic_filter.encode() for topic_filter in history_filters or []],
+            records_live=records_live,
         )
         return self.log
 
@@ -94,13 +98,14 @@ class DiskStorage:
         log.info("recovered", extra={**details, "offset": broker.log.position})
         return effects
 
-    def start(self, history: bool, flush_interval_s: float, retention_s: int, retention_bytes: int) -> None:
+    def start(self, history: HistoryOptions | None) -> None:
+        """Start the journal and the followers; without options there is none for the history."""
         assert self.recovered is not None
         self.recovered.journal.start()
         root = self.folder.root
         self.followers = [state_process(root, self.on_report)]
-        if history:
-            self.followers.append(history_process(root, self.on_report, flush_interval_s, retention_s, retention_bytes))
+        if history is not None:
+            self.followers.append(history_process(root, self.on_report, history))
         for follower in self.followers:
             follower.start()
 
@@ -141,6 +146,12 @@ class DiskStorage:
         if report.problem:
             self.problems[name] = report.problem
             log.error("problem", extra={"part": name, "detail": report.problem})
+        if report.paused:
+            self.paused[name] = report.paused
+            log.warning("paused", extra={"part": name, "detail": report.paused})
+        elif report.paused is not None and name in self.paused:
+            del self.paused[name]
+            log.info("there is room again", extra={"part": name})
         if report.loss:
             log.error("loss", extra={"part": name, "detail": report.loss})
         if report.note:

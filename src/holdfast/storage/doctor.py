@@ -25,6 +25,7 @@ from holdfast.state.environment import Environment
 from holdfast.state.store import StateStore
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.recovery import rebuild
+from holdfast.storage.reserve import Reserve, Space, shown, space_at
 
 Progress = Callable[[str, int], None]
 
@@ -49,6 +50,7 @@ class Report:
     sessions: int
     rows_upto: int  # offset the history has reached
     findings: list[Finding]
+    notes: list[str]  # what is worth knowing and nothing is wrong with
 
 
 def quiet(what: str, count: int) -> None:
@@ -69,7 +71,21 @@ def examine(folder: DataFolder, progress: Progress = quiet) -> Report:
             findings.append(Finding("state", f"it ends at offset {applied}, the journal begins at {first}"))
         if first and rows_upto and rows_upto + 1 < first:
             findings.append(Finding("history", f"it ends at offset {rows_upto}, the journal begins at {first}"))
-    return Report(records, max(last, applied, rows_upto), retained, sessions, rows_upto, findings)
+    return Report(
+        records, max(last, applied, rows_upto), retained, sessions, rows_upto, findings, notes_on(space_at(folder.root))
+    )
+
+
+def notes_on(space: Space) -> list[str]:
+    """Returns what free space means for the history. The folder does not know its broker's settings."""
+    reserve = Reserve().of(space.total)
+    if space.free >= reserve:
+        return []
+    return [
+        f"{shown(space.free)} of {shown(space.total)} are free, less than the {shown(reserve)} below which a broker "
+        "writes nothing to the history (history.reserve, unless it is set): what is published waits in the journal "
+        "until there is room"
+    ]
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """A process that follows the journal: the state's, which keeps LMDB, or the history's, which keeps the Delta table.
 
-Run as `python -m holdfast.storage.follower_main state FOLDER`, or `history FOLDER OPTIONS`, the options being a JSON
-object with `flush_interval_s`, `retention_s` and `retention_bytes`.
+Run as `python -m holdfast.storage.follower_main state FOLDER`, or `history FOLDER OPTIONS`, the options being those of
+`HistoryOptions` as a JSON object.
 
 A follower reads what is durable, keeps it in its own way and reports how far it has come, one JSON object a line on its
 standard output. Its standard input is its life line: when the broker closes it, or ends in any way, the follower
@@ -20,13 +20,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.broker.record_shape import sound_only
 from holdfast.errors import StoreError
 from holdfast.journal.reader import Reader
 from holdfast.journal.watermark import Watermark
 from holdfast.storage.folder import DataFolder
+from holdfast.storage.history_options import HistoryOptions
+from holdfast.storage.reserve import ROOM_TO_GO_ON, Space, shown, space_at
 
 if TYPE_CHECKING:
     from holdfast.history.writer import HistoryWriter
@@ -60,6 +62,10 @@ class Follower:
     def apply(self, records: list[bytes], upto: int) -> None:
         """Keeps what is of interest in the records, all of it or nothing; they bring the follower to offset `upto`."""
         raise NotImplementedError
+
+    def has_room(self) -> bool:
+        """Returns whether more can be kept now; what is not waits in the journal."""
+        return True
 
     def idle(self) -> None:
         """Called after each look at the journal: time for upkeep."""
@@ -103,19 +109,21 @@ class StateFollower(Follower):
 class HistoryFollower(Follower):
     """Appends rows to the history and keeps the table fit.
 
-    Rows up to offset `reached` are committed, those up to `safe` survive a power cut.
+    Rows up to offset `reached` are committed, those up to `safe` survive a power cut. While `paused`, there is less
+    free space than is reserved for others: nothing is appended and nothing joined, but what is too old goes.
     """
 
     batch_bytes = 32 << 20  # a commit each
     writer: "HistoryWriter"
     reached = 0
     safe = 0
+    paused = False
 
-    def __init__(self, folder: DataFolder, options: dict[str, Any]) -> None:
+    def __init__(self, folder: DataFolder, options: HistoryOptions, space: Callable[[Path], Space] = space_at) -> None:
         super().__init__(folder)
-        self.interval_s = float(options.get("flush_interval_s", 1.0))
-        self.retention_s = int(options.get("retention_s", 0))
-        self.retention_bytes = int(options.get("retention_bytes", 0))
+        self.options = options
+        self.interval_s = options.flush_interval_s
+        self.space = space
         now = time.monotonic()
         self.due = {"sync": now, "compact": now + 30, "retain": now + 45, "vacuum": now + VACUUM_EVERY_S}
 
@@ -123,6 +131,7 @@ class HistoryFollower(Follower):
         from holdfast.history.writer import HistoryWriter
 
         self.writer = HistoryWriter(self.folder.history, self.folder.quarantine, self.folder.journal_keeps_from())
+        self.writer.mark_live(self.options.live_from)
         if self.writer.repaired:
             report(note=self.writer.repaired)
         self.reached = self.writer.last
@@ -136,11 +145,23 @@ class HistoryFollower(Follower):
     def passed(self) -> int:
         return self.safe
 
+    def has_room(self) -> bool:
+        space = self.space(self.folder.history)
+        reserve = self.options.reserve.of(space.total)
+        paused = space.free < reserve * (ROOM_TO_GO_ON if self.paused else 1)
+        if paused and not self.paused:
+            report(paused=why_paused(space, reserve))
+        elif self.paused and not paused:
+            report(paused="")
+        self.paused = paused
+        return not paused
+
     def idle(self) -> None:
         from holdfast.history import upkeep
 
         self.every("sync", SYNC_EVERY_S, self.sync)
-        self.every("compact", COMPACT_EVERY_S, lambda: upkeep.compact(self.writer.table))
+        if not self.paused:
+            self.every("compact", COMPACT_EVERY_S, lambda: upkeep.compact(self.writer.table))
         self.every("retain", RETAIN_EVERY_S, self.retain)
         self.every("vacuum", VACUUM_EVERY_S, lambda: upkeep.vacuum(self.writer.table))
 
@@ -158,13 +179,21 @@ class HistoryFollower(Follower):
     def retain(self) -> None:
         from holdfast.history.upkeep import Limits, retain
 
-        limits = Limits(self.retention_s, self.retention_bytes)
+        limits = Limits(self.options.retention_s, self.options.retention_bytes)
         dropped = retain(self.writer.table, limits, int(time.time() * 1000))
         if dropped:
             report(note=f"history dropped {dropped} rows that were past its retention")
 
     def close(self) -> None:
         self.writer.close()
+
+
+def why_paused(space: Space, reserve: int) -> str:
+    return (
+        f"{shown(space.free)} of {shown(space.total)} are free, expected at least {shown(reserve)} (history.reserve): "
+        "nothing is written to the history until there is room again. Make room, or keep less of it: see "
+        "history.retention_bytes and history.retention"
+    )
 
 
 def prepare_process() -> None:
@@ -211,7 +240,7 @@ def follow(follower: Follower) -> None:
 
 def catch_up(follower: Follower, reader: Reader, watermark: Watermark) -> None:
     limit = watermark.get()
-    while records := reader.read(limit, follower.batch_bytes):
+    while follower.has_room() and (records := reader.read(limit, follower.batch_bytes)):
         for damage in reader.damage:
             report(loss=str(damage))
         reader.damage.clear()
@@ -257,7 +286,7 @@ def main() -> int:
     name, folder = sys.argv[1], DataFolder(Path(sys.argv[2]))
     if name == "state":
         return run(StateFollower(folder))
-    options = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
+    options = HistoryOptions.of_json(sys.argv[3]) if len(sys.argv) > 3 else HistoryOptions()
     return run(HistoryFollower(folder, options)) if has_history_to_write(folder) else 0
 
 

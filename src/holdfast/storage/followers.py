@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.state.check import child_environment
+from holdfast.storage.history_options import HistoryOptions
 
 MODULE = "holdfast.storage.follower_main"
 RESTART_S = 2.0
@@ -19,7 +20,8 @@ RESTART_S = 2.0
 @dataclass(frozen=True)
 class Report:
     """What a follower says, one line of JSON each: how far it has read (`at`), up to where it needs the journal no more
-    (`passed`), how many records or rows that were, or a text for the operator.
+    (`passed`), how many records or rows that were, or a text for the operator. `paused` is why it writes nothing for
+    now, and empty when it goes on.
     """
 
     at: int | None = None
@@ -29,6 +31,7 @@ class Report:
     problem: str = ""
     loss: str = ""
     note: str = ""
+    paused: str | None = None
 
     @staticmethod
     def of(line: bytes) -> "Report":
@@ -102,8 +105,5 @@ def state_process(root: Path, on_report: OnReport) -> FollowerProcess:
     return FollowerProcess("state", [str(root)], on_report)
 
 
-def history_process(
-    root: Path, on_report: OnReport, flush_interval_s: float = 1.0, retention_s: int = 0, retention_bytes: int = 0
-) -> FollowerProcess:
-    options = {"flush_interval_s": flush_interval_s, "retention_s": retention_s, "retention_bytes": retention_bytes}
-    return FollowerProcess("history", [str(root), json.dumps(options)], on_report)
+def history_process(root: Path, on_report: OnReport, options: HistoryOptions) -> FollowerProcess:
+    return FollowerProcess("history", [str(root), options.to_json()], on_report)

@@ -145,6 +145,7 @@ export interface Group {
 export interface HistoryOf {
   topic: string;
   complete_from: number;
+  live_from: number;
   upto: number;
   rows: Array<HistoryRow>;
   next: number | null;
@@ -322,6 +323,7 @@ export interface Span {
   rows: number;
   bytes: number;
   complete_from: number;
+  live_from: number;
   upto: number;
 }
 

@@ -16,7 +16,7 @@ from holdfast.errors import StoreError
 from holdfast.history import repair, upkeep
 from holdfast.history.reader import HistoryReader
 from holdfast.history.schema import COLUMNS, FORMAT_APP_ID, WRITER_APP_ID
-from holdfast.history.table import complete_from, data_files, last_offset, load
+from holdfast.history.table import complete_from, data_files, last_offset, live_from, load
 from holdfast.history.writer import HistoryWriter
 from log_records import NOW_MS, retained
 
@@ -152,8 +152,16 @@ def fold(table: DeltaTable, at_ms: int) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.parametrize("at_once", [1, upkeep.ROWS_AT_ONCE])
+@pytest.mark.parametrize(
+    "limits",
+    [upkeep.Limits(size=1), upkeep.Limits(age_s=1), upkeep.Limits(age_s=1, size=1)],
+    ids=["by size", "by age", "by both"],
+)
 @pytest.mark.parametrize("seed", range(3))
-def test_retention_drops_the_past_and_never_changes_the_fold(folder: Path, seed: int) -> None:
+def test_retention_drops_the_past_and_never_changes_the_fold(
+    folder: Path, seed: int, limits: upkeep.Limits, at_once: int
+) -> None:
     chance = random.Random(seed)
     writer = open_writer(folder)
     offset = 0
@@ -168,16 +176,17 @@ def test_retention_drops_the_past_and_never_changes_the_fold(folder: Path, seed:
                 expires = NOW_MS + chance.randint(1, 700) if chance.random() < 0.2 else 0
                 records.append(retained(topic, b"%d" % offset, offset, expires_at_ms=expires))
         writer.append(records, offset)
-    now_ms = NOW_MS + offset
+    now_ms = NOW_MS + offset + 1001 if limits.age_s else NOW_MS + offset
     expected = fold(writer.table, now_ms)
-    dropped = upkeep.retain(writer.table, upkeep.Limits(age_s=0, size=1), now_ms)
+    assert expected
+    dropped = upkeep.retain(writer.table, limits, now_ms, at_once)
     assert dropped > 400
     assert fold(load(folder), now_ms) == expected
     assert complete_from(load(folder)) == offset + 1
     assert last_offset(load(folder)) == offset, "what the writer knows is not forgotten"
     found = HistoryReader(folder).retained_at(now_ms)
     assert dict(zip(found["topic"].to_pylist(), found["payload"].to_pylist(), strict=True)) == expected
-    assert upkeep.retain(writer.table, upkeep.Limits(size=1), now_ms) == 0, "nothing more to drop"
+    assert upkeep.retain(writer.table, limits, now_ms, at_once) == 0, "nothing more to drop"
 
 
 def test_retention_by_age_keeps_files_with_anything_young(folder: Path) -> None:
@@ -323,3 +332,26 @@ def test_syncing_touches_files_and_survives_their_removal(folder: Path) -> None:
     writer.sync(0.0)
     assert pc.max(load(folder).to_pyarrow_table()["offset"]).as_py() == 10
     repair.sync_path(str(folder / "gone"))
+
+
+def test_a_table_says_from_where_on_publishes_without_retain_are_in_it(folder: Path) -> None:
+    writer = open_writer(folder)
+    writer.mark_live(7)
+    assert live_from(load(folder)) == 1, "a table that has always had them need not say so"
+    fill(writer, 1, 10)
+    writer.mark_live(0)
+    assert live_from(load(folder)) == 0
+    version = load(folder).version()
+    writer.mark_live(0)
+    writer.mark_live(None)
+    assert load(folder).version() == version, "nothing has changed"
+    fill(writer, 11, 20)
+    writer.mark_live(21)
+    writer.mark_live(31)
+    assert live_from(load(folder)) == 21, "they are there since then"
+    fill(writer, 21, 30)
+    writer.table.create_checkpoint()
+    upkeep.compact(writer.table, small_files=2)
+    assert (live_from(load(folder)), open_after(writer, folder).last) == (21, 30)
+    assert offsets(folder) == list(range(1, 31))
+    assert repair.problems(folder) == []

@@ -5,6 +5,7 @@ Most tests drive the writer a step at a time without its thread, so that every f
 
 import threading
 from collections.abc import Callable
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -321,6 +322,43 @@ def test_segments_go_when_all_consumers_passed_them(folder: Path) -> None:
     assert len(left) < many
     assert left[0].first <= 21
     assert list(range(21, 41)) == [o for o in offsets_in(folder) if o > 20]
+
+
+class SmallDisk(Disk):
+    """A disk on which a folder may have so many bytes."""
+
+    def __init__(self, folder: Path, room: int) -> None:
+        self.folder = folder
+        self.room = room
+
+    def allocate(self, fd: int, position: int, count: int) -> None:
+        if count + sum(path.stat().st_size for path in self.folder.glob("*.hfj")) > self.room:
+            raise OSError(ENOSPC, "No space left on device")
+        super().allocate(fd, position, count)
+
+
+def test_on_a_full_disk_what_only_history_lacks_goes_before_a_publish_is_refused(folder: Path) -> None:
+    bench = Bench(folder, SmallDisk(folder, 8000), segment_bytes=300, allocate_bytes=300)
+    for offset in range(1, 201):
+        bench.put(offset)
+        bench.journal.passed("state", offset)
+        assert bench.last_error() is None, offset
+    kept = offsets_in(folder)
+    assert kept == list(range(kept[0], 201))
+    assert kept[0] > 1
+    dropped = [event.message for event in bench.events if event.kind == "dropped"]
+    assert dropped[0].startswith("the disk is full: dropped offsets 1 to ")
+    assert dropped[0].endswith("which history had not read")
+    assert "stalled" not in bench.kinds()
+
+
+def test_on_a_full_disk_what_the_state_lacks_stays_and_publishes_are_refused(folder: Path) -> None:
+    bench = Bench(folder, SmallDisk(folder, 8000), segment_bytes=300, allocate_bytes=300)
+    for offset in range(1, 201):
+        bench.put(offset, revocable=True)
+    assert bench.last_error() is not None
+    assert offsets_in(folder)[0] == 1
+    assert "dropped" not in bench.kinds()
 
 
 def test_over_its_limit_the_journal_drops_what_only_history_lacks_and_says_so(folder: Path) -> None:

@@ -15,16 +15,18 @@ from holdfast.journal.writer import Options
 from holdfast.state.store import StateStore
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.followers import FollowerProcess, Report, history_process, state_process
+from holdfast.storage.history_options import HistoryOptions
 from holdfast.storage.recovery import Recovered, recover
 from log_records import retained
 
 WITHIN_S = 60.0
+OFTEN = HistoryOptions(flush_interval_s=0.2)
 
 
 class Run:
     """A journal with its followers, and what they said."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, options: HistoryOptions = OFTEN) -> None:
         self.folder = DataFolder(root)
         self.reached: dict[str, int] = {}
         self.passed: dict[str, int] = {}
@@ -37,7 +39,7 @@ class Run:
         )
         self.recovered.journal.start()
         self.offset = self.recovered.journal.next_offset
-        self.followers = [state_process(root, self.hear), history_process(root, self.hear, flush_interval_s=0.2)]
+        self.followers = [state_process(root, self.hear), history_process(root, self.hear, options)]
 
     def hear(self, name: str, report: Report) -> None:
         if report.at is not None:

@@ -51,16 +51,19 @@ def audit_live(
 def wait_for(history: History, offset: int, wait_s: float, newest: int = 0) -> None:
     """History is written behind the acknowledgement; give it the time it needs.
 
-    Not every offset is a publish: a connection that comes or goes takes one too, and makes no row. So history is also
-    current when it has the newest retained message there is and has had nothing to add for a while.
+    Not every offset has a row: a connection that comes or goes takes one too, and so does a message without RETAIN
+    where those are not recorded. So history is also
+    current when it has the newest retained message there is and has had nothing to add for a while. With nothing
+    retained there is no such message, and the while is longer.
     """
+    still_s = STILL_S if newest else wait_s / 2
     deadline = time.monotonic() + wait_s
     moved_at, before = time.monotonic(), history.covered
     while history.covered < offset:
         now = time.monotonic()
         if history.covered != before:
             moved_at, before = now, history.covered
-        if newest and history.covered >= newest and now - moved_at > STILL_S:
+        if history.covered >= newest and now - moved_at > still_s:
             return
         if now > deadline:
             raise UsageError(

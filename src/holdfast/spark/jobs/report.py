@@ -76,11 +76,12 @@ class ReportData:
     device_hours: list[datetime] = field(default_factory=list)
     devices: list[tuple[str, list[int]]] = field(default_factory=list)
     hygiene: list[dict[str, Any]] = field(default_factory=list)
+    records_live: bool = True  # messages that nobody is to remember are recorded too
 
 
 def collect(keeper: Keeper, now: datetime) -> ReportData:
     frames = {name: table.frame(keeper.spark) for name, table in keeper.tables.items()}
-    data = ReportData(now, keeper.tables["retained"].applied - 1)
+    data = ReportData(now, keeper.tables["retained"].applied - 1, records_live=keeper.history.live_from > 0)
     _overall(data, frames)
     if data.messages:
         _traffic(data, frames["traffic"])
@@ -198,8 +199,16 @@ class Finding(NamedTuple):
 
 def findings(data: ReportData) -> list[Finding]:
     if not data.messages:
-        return [Finding(PLAIN, "No messages have been recorded yet.", "traffic")]
-    return [_rate(data), _refused(data), _quiet(data), *_hygiene(data), *_soon(data), *_share(data)]
+        return [Finding(PLAIN, "No messages have been recorded yet.", "traffic"), *_not_recorded(data)]
+    return [
+        _rate(data),
+        *_not_recorded(data),
+        _refused(data),
+        _quiet(data),
+        *_hygiene(data),
+        *_soon(data),
+        *_share(data),
+    ]
 
 
 def _rate(data: ReportData) -> Finding:
@@ -214,6 +223,13 @@ def _rate(data: ReportData) -> Finding:
         f"{data.retained:,} values are remembered now.",
         "traffic",
     )
+
+
+def _not_recorded(data: ReportData) -> list[Finding]:
+    if data.records_live:
+        return []
+    text = "Only messages that are to be remembered are recorded; passing messages are not counted (history.record)."
+    return [Finding(PLAIN, text, "traffic")]
 
 
 def _refused(data: ReportData) -> Finding:
