@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.history.libraries import GIVES_MEMORY_BACK
 from holdfast.state.check import child_environment
+from holdfast.storage.follower_main import MODULE, REST_AFTER_S
 
-MODULE = "holdfast.storage.follower_main"
 RESTART_S = 2.0
 
 
@@ -39,12 +40,15 @@ OnReport = Callable[[str, Report], None]
 
 
 class FollowerProcess:
-    """`on_report` gets the follower's name and what it says."""
+    """`on_report` gets the follower's name and what it says. The broker's environment counts before `environment`."""
 
-    def __init__(self, name: str, arguments: list[str], on_report: OnReport) -> None:
+    def __init__(
+        self, name: str, arguments: list[str], on_report: OnReport, environment: dict[str, str] | None = None
+    ) -> None:
         self.name = name
         self.arguments = arguments
         self.on_report = on_report
+        self.environment = environment or {}
         self.process: asyncio.subprocess.Process | None = None
         self.task: asyncio.Task[None] | None = None
         self.stopping = False
@@ -69,7 +73,7 @@ class FollowerProcess:
             *self.arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env=child_environment(),
+            env={**self.environment, **child_environment()},
         )
         assert self.process.stdout is not None
         while line := await self.process.stdout.readline():
@@ -103,7 +107,17 @@ def state_process(root: Path, on_report: OnReport) -> FollowerProcess:
 
 
 def history_process(
-    root: Path, on_report: OnReport, flush_interval_s: float = 1.0, retention_s: int = 0, retention_bytes: int = 0
+    root: Path,
+    on_report: OnReport,
+    flush_interval_s: float = 1.0,
+    retention_s: int = 0,
+    retention_bytes: int = 0,
+    rest_after_s: float = REST_AFTER_S,
 ) -> FollowerProcess:
-    options = {"flush_interval_s": flush_interval_s, "retention_s": retention_s, "retention_bytes": retention_bytes}
-    return FollowerProcess("history", [str(root), json.dumps(options)], on_report)
+    options = {
+        "flush_interval_s": flush_interval_s,
+        "retention_s": retention_s,
+        "retention_bytes": retention_bytes,
+        "rest_after_s": rest_after_s,
+    }
+    return FollowerProcess("history", [str(root), json.dumps(options)], on_report, GIVES_MEMORY_BACK)
