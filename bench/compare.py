@@ -18,6 +18,7 @@ from rich.table import Table
 
 import disk
 import machine
+import memory
 import retained_scale
 import scale
 import sn
@@ -30,6 +31,7 @@ from scenario import Outcome, Scenario
 SCENARIOS: tuple[Scenario, ...] = (
     *throughput.SCENARIOS,
     *scale.SCENARIOS,
+    *memory.SCENARIOS,
     *retained_scale.SCENARIOS,
     *disk.SCENARIOS,
     *sn.SCENARIOS,

@@ -41,6 +41,7 @@ class JournalLog(Log):
         self.position = journal.next_offset - 1
         self.durable = self.position
         self.batches: deque[int] = deque()
+        self.is_state_behind: Callable[[], bool] = never  # too much is in memory until the state on disk has it
 
     def append(self, records: list[bytes]) -> int:
         if not self.waits:
@@ -62,4 +63,8 @@ class JournalLog(Log):
         self.journal.append([], done)
 
     def is_behind(self) -> bool:
-        return self.journal.backlog > HIGH_WATER_BYTES
+        return self.journal.backlog > HIGH_WATER_BYTES or self.is_state_behind()
+
+
+def never() -> bool:
+    return False

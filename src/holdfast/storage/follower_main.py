@@ -84,15 +84,19 @@ class StateFollower(Follower):
     interval_s = 0.25
     store: "StateStore"
     purged_at = 0.0
+    mapped_most = 0
 
     def open(self) -> int:
+        from holdfast.state.environment import MAPPED_MOST
         from holdfast.state.store import StateStore
 
+        self.mapped_most = MAPPED_MOST
         self.store = StateStore(self.folder.state)
         return self.store.applied
 
     def apply(self, records: list[bytes], upto: int) -> None:
         self.store.apply(records, upto)
+        self.store.environment.trim(self.mapped_most)
 
     def passed(self) -> int:
         return self.store.applied
