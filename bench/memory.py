@@ -54,7 +54,7 @@ def idle(_: Running) -> Figures:
         figures |= memory_of(running.pid).figures("busy")
         until(lambda: not has_libraries(running.pid), "the libraries of the history were not given back")
         figures |= memory_of(running.pid).figures("topics")
-    with broker(("tcp", "ws", "udp"), "history.enable=false") as (running, _):
+    with broker(("tcp", "ws", "udp"), "history.enable=false") as (running, http):
         publish(running, 1)
         figures |= memory_of(running.pid).figures("least")
     return figures

@@ -23,6 +23,10 @@ def loaded(pid: int) -> list[str]:
     return [name for name in LIBRARIES if f"/{name}/" in maps]
 
 
+def everyone(api: Api) -> list[int]:
+    return [api.broker.pid, *(child.pid for child in psutil.Process(api.broker.pid).children())]
+
+
 def children(api: Api, module: str) -> list[psutil.Process]:
     return [child for child in psutil.Process(api.broker.pid).children() if module in child.cmdline()]
 
@@ -56,9 +60,8 @@ def test_no_process_of_a_broker_that_nobody_uses_has_the_libraries(tmp_path: Pat
     with Api(running) as api:
         api.set("memory/rest", "1")
         api.history("memory/rest", 1)
-        everyone = lambda: [running.pid, *(child.pid for child in psutil.Process(running.pid).children())]  # noqa: E731
-        until(lambda: [name for pid in everyone() for name in loaded(pid)], lambda found: not found, WITHIN_S)
-        assert len(everyone()) == 3, "the broker and its two followers"
+        until(lambda: [name for pid in everyone(api) for name in loaded(pid)], lambda found: not found, WITHIN_S)
+        assert len(everyone(api)) == 3, "the broker and its two followers"
         api.set("memory/rest", "2")
         assert [row["text"] for row in api.history("memory/rest", 2)] == ["2", "1"]
     running.stop()

@@ -12,7 +12,7 @@ from holdfast.broker.session import AWAITING_COMPLETE, HIGH_WATER_QUEUE, Connect
 from holdfast.protocol.mqtt.connection import CLOSED
 from holdfast.protocol.mqtt.properties import MESSAGE_EXPIRY, SUBSCRIPTION_ID, TOPIC_ALIAS, USER_PROPERTY
 from holdfast.protocol.mqtt.reasons import PACKET_ID_NOT_FOUND
-from holdfast.protocol.wire import encode_u16, encode_varint
+from holdfast.protocol.wire import encode_varint
 
 if TYPE_CHECKING:
     from holdfast.broker.core import Broker
@@ -33,7 +33,7 @@ HEADS: Final[list[list[bytes]]] = [
 def u16(value: int) -> bytes:
     known = U16[value]
     if known is None:
-        known = encode_u16(value)
+        known = value.to_bytes(2, "big")
         U16[value] = known
     return known
 

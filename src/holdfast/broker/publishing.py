@@ -449,18 +449,17 @@ def redistribute(broker: "Broker", session: Session, group: SharedGroup | None) 
 # Acknowledge.
 
 
-def puback(packet_id: int) -> bytes:
-    known = PUBACKS[packet_id]
-    if known is None:
-        known = PUBACK + u16(packet_id)
-        PUBACKS[packet_id] = known
-    return known
-
-
 def acknowledge(broker: "Broker", connection: Connection, qos: int, packet_id: int, reason: int) -> None:
     """Send PUBACK or PUBREC. 3.1.1 has no reasons, so what was refused is acknowledged too [3.1.1: MQTT-3.3.5-2]."""
     if reason == SUCCESS or not connection.agreed.is_v5:
-        write(connection, puback(packet_id) if qos == 1 else PUBREC + u16(packet_id))
+        if qos == 1:
+            known = PUBACKS[packet_id]
+            if known is None:
+                known = PUBACK + packet_id.to_bytes(2, "big")
+                PUBACKS[packet_id] = known
+            write(connection, known)
+        else:
+            write(connection, PUBREC + u16(packet_id))
     elif reason < 0x80 or not connection.agreed.reports_problems:
         write(connection, (PUBACK_WITH_REASON if qos == 1 else PUBREC_WITH_REASON) + u16(packet_id) + BYTE[reason])
     else:

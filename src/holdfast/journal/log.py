@@ -41,7 +41,8 @@ class JournalLog(Log):
         self.position = journal.next_offset - 1
         self.durable = self.position
         self.batches: deque[int] = deque()
-        self.is_state_behind: Callable[[], bool] = never  # too much is in memory until the state on disk has it
+        # Whether too much is held in memory until the state on disk has it.
+        self.is_state_behind: Callable[[], bool] | None = None
 
     def append(self, records: list[bytes]) -> int:
         if not self.waits:
@@ -63,8 +64,6 @@ class JournalLog(Log):
         self.journal.append([], done)
 
     def is_behind(self) -> bool:
-        return self.journal.backlog > HIGH_WATER_BYTES or self.is_state_behind()
-
-
-def never() -> bool:
-    return False
+        if self.journal.backlog > HIGH_WATER_BYTES:
+            return True
+        return self.is_state_behind is not None and self.is_state_behind()
