@@ -28,6 +28,8 @@ from scenario import Figure, Figures, Scenario
 MIB = 1 << 20
 TOPICS = 18_500
 WITHIN_S = 180.0
+SETTLING_S = 5.0
+SETTLING_LOOKS = 20
 DEFAULT_LISTENERS = ("tcp", "ws", "udp", "http")
 HEAD = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ (\S+) \S+ \S+\s+(/.*)$")
 LIBRARIES = ("libarrow", "deltalake")
@@ -48,15 +50,15 @@ def idle(_: Running) -> Figures:
         publish(running, 1)
         ask_the_past(http, 1)
         until(lambda: not has_libraries(running.pid), "the libraries of the history were not given back")
-        figures |= memory_of(running.pid).figures("idle")
+        figures |= settled(running.pid).figures("idle")
         publish(running, TOPICS)
         ask_the_past(http, 1 + TOPICS)
         figures |= memory_of(running.pid).figures("busy")
         until(lambda: not has_libraries(running.pid), "the libraries of the history were not given back")
-        figures |= memory_of(running.pid).figures("topics")
+        figures |= settled(running.pid).figures("topics")
     with broker(("tcp", "ws", "udp"), "history.enable=false") as (running, http):
         publish(running, 1)
-        figures |= memory_of(running.pid).figures("least")
+        figures |= settled(running.pid).figures("least")
     return figures
 
 
@@ -103,6 +105,18 @@ def until(condition: Callable[[], bool], problem: str) -> None:
         if time.monotonic() > deadline:
             raise LoadError(f"{problem} after {WITHIN_S:g} s")
         time.sleep(0.5)
+
+
+def settled(pid: int) -> Memory:
+    """What they take once that does not change any more: a process that begins takes little."""
+    before = Memory(0, 0)
+    for _ in range(SETTLING_LOOKS):
+        now = memory_of(pid)
+        if abs(now.added_up - before.added_up) < MIB:
+            break
+        before = now
+        time.sleep(SETTLING_S)
+    return now
 
 
 def processes(pid: int) -> list[int]:

@@ -33,7 +33,7 @@ class VersionedWalk:
 
 # What may wait in memory for the state follower before publishers are read from more slowly, and what a change takes
 # beside its message's bytes, about.
-PENDING_BYTES = 128 << 20
+PENDING_BYTES = 256 << 20
 OVERHEAD_BYTES = 400
 
 
