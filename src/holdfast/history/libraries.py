@@ -1,7 +1,7 @@
 """What a process that does nothing but the history loads, and how it treats memory.
 
 Arrow loads pandas and numpy wherever they are installed, as they are beside Spark, for data frames that nobody makes
-here. Without them it is ready in a quarter of the time, in half the memory.
+here. Without them it is loaded in a quarter of the processor time and takes 50 MB less.
 """
 
 import sys
