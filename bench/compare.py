@@ -18,6 +18,7 @@ from rich.console import Console
 
 import disk
 import machine
+import memory
 import retained_scale
 import scale
 import sn
@@ -32,6 +33,7 @@ from tables import markdown, table, titled
 SCENARIOS: tuple[Scenario, ...] = (
     *throughput.SCENARIOS,
     *scale.SCENARIOS,
+    *memory.SCENARIOS,
     *retained_scale.SCENARIOS,
     *disk.SCENARIOS,
     *sn.SCENARIOS,

@@ -259,7 +259,7 @@ SCENARIOS = (
         f"{ON_DISK:,} retained messages on disk only",
         on_disk,
         (
-            Figure("disk_resident_mib", "largest resident set", "MiB", more_is_better=False, at_most=1536),
+            Figure("disk_resident_mib", "largest resident set", "MiB", more_is_better=False, at_most=1229),
             Figure("disk_set_per_s", "setting", "msgs/s"),
             Figure("disk_line_per_s", f"snapshot of {ONE_LINE}", "msgs/s"),
             Figure("disk_snapshot_per_s", "snapshot of #", "msgs/s"),

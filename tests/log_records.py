@@ -36,9 +36,11 @@ def message(
     )
 
 
-def retained(topic: str, payload: bytes, offset: int, outcome: int = SET, **more: object) -> bytes:
+def retained(
+    topic: str, payload: bytes, offset: int, outcome: int = SET, history: bool = True, **more: object
+) -> bytes:
     """The record of a retained publish."""
-    return encode_publish(message(topic, payload, offset, **more), outcome, True, False)  # type: ignore[arg-type]
+    return encode_publish(message(topic, payload, offset, **more), outcome, history, False)  # type: ignore[arg-type]
 
 
 def live(topic: str, payload: bytes, offset: int, kept: bool = False, **more: object) -> bytes:

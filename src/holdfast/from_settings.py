@@ -12,7 +12,6 @@ from holdfast.broker.sn.ports import SnSettings
 from holdfast.config import Listener, Settings, milliseconds
 from holdfast.identity.callback import Callback
 from holdfast.identity.passwords import PasswordFile
-from holdfast.identity.tokens import Tokens
 from holdfast.net.admission import Bans
 from holdfast.net.authentication import Methods
 from holdfast.quantity import format_duration, format_size, parse_percentage, parse_size
@@ -216,6 +215,8 @@ def login_methods(settings: Settings) -> Methods:
     jwt = settings.jwt
     tokens = None
     if jwt.key_file is not None or jwt.jwks_file is not None:
+        from holdfast.identity.tokens import Tokens  # and PyJWT with it: 8 MB that few brokers need
+
         tokens = Tokens(
             jwt.key_file,
             jwt.jwks_file,

@@ -160,6 +160,7 @@ class Server:
             self.every(interval, self.publish_system)
         gc.freeze()
         gc.disable()
+        give_memory_back()
         self.every(COLLECT_EVERY_S, self.tidy)
 
     def open_storage(self) -> None:

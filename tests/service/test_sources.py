@@ -24,11 +24,12 @@ from holdfast.broker.settings import REFUSE, Policy, Settings
 from holdfast.errors import HoldfastError
 from holdfast.server import open_offline
 from holdfast.service.caller import OPERATOR
-from holdfast.service.folder import FolderSource, wall_clock_ms
+from holdfast.service.folder import FolderSource
 from holdfast.service.history import HistoryService
 from holdfast.service.hygiene import HygieneService
 from holdfast.service.live import LiveSource
 from holdfast.service.messages import row_of, whole_of
+from holdfast.service.past import Moment, wall_clock_ms
 from holdfast.service.requests import Publication, RestoreRequest, conditions_from
 from holdfast.service.retained import RetainedService
 from holdfast.service.source import RetainedSource
@@ -159,7 +160,7 @@ def both(made: Made) -> Iterator[tuple[asyncio.Runner, Services, Services]]:
         source = LiveSource(handle, history=live / "history")
         offline = FolderSource(folder, told, clock.now_ms)
         yield runner, Services.of(source, clock, made), Services.of(offline, clock, made)
-        source.close()
+        runner.run(source.close())
         offline.close()
         runner.run(stack.aclose())
 
@@ -410,13 +411,13 @@ async def a_delete_of_another_process_is_undone_from_the_history(services: Servi
 
 @case({"brief/over": "then", "brief/soon": "then"})
 async def the_past_is_shown_as_of_an_offset_with_expiry_as_of_then(services: Services) -> object:
-    then = await services.history.at(0, services.made.then, "brief/#")
-    return {row["topic"]: row_of(row)["text"] for row in map(then.row, range(len(then.topics)))}
+    rows = await services.history.rows_at(Moment(0, services.made.then, "brief/#"))
+    return {row["topic"]: row_of(row)["text"] for row in rows}
 
 
 @case([])
 async def before_there_was_anything_nothing_was_retained(services: Services) -> object:
-    return (await services.history.at(1, 0, "#")).topics
+    return await services.history.rows_at(Moment(1))
 
 
 @case([("cleared", "", "api"), ("set", "then", "api")])

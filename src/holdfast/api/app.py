@@ -201,5 +201,5 @@ class HttpService:
         self.services.metrics_history.stop()
         for listener in self.listeners:
             await listener.stop()
-        self.services.source.close()
+        await self.services.source.close()
         self.authenticator.stop()

@@ -33,6 +33,7 @@ from holdfast.errors import NotFound
 from holdfast.protocol.mqtt.reasons import reason_name
 from holdfast.service.caller import Caller
 from holdfast.service.messages import decode_forwarded, row_of, summary_of, whole_of
+from holdfast.service.past import Moment
 from holdfast.service.requests import (
     MAX_MS,
     Conditions,
@@ -103,7 +104,7 @@ async def get_message(services: ServicesDep, caller: CallerDep, topic: Topic, at
     if not at_ms:
         return JSONResponse(whole_of(services.retained.get(topic, caller)))
     caller.need_read(encode_text(topic))
-    row = (await services.history.at(at_ms, 0, "#")).find(topic)
+    row = await services.history.find_at(Moment(at_ms), topic)
     if row is None:
         raise NotFound(f"topic {topic!r} was not retained then")
     return JSONResponse(row_of(row))
@@ -167,8 +168,7 @@ async def tree(
     caller.need_whole_view()
     encode_text(after + (prefix or ""))
     if at_ms:
-        then = await services.history.at(at_ms, 0, "#")
-        return JSONResponse(then.children(prefix, after, limit))
+        return JSONResponse(await services.history.children_at(Moment(at_ms), prefix, after, limit))
     return JSONResponse(await services.tree.children(prefix, after, limit))
 
 
@@ -208,13 +208,12 @@ async def retained_at(
     check_moment(at_ms, offset)
     if "#" not in filter and "+" not in filter:
         # One topic: the whole moment may be at hand already.
-        row = (await services.history.at(at_ms, offset, "#")).find(filter)
+        row = await services.history.find_at(Moment(at_ms, offset), filter)
         one = [row_of(row)] if row is not None and caller.may_read(filter.encode()) else []
         return JSONResponse({"total": len(one), "messages": one, "next": None})
-    then = await services.history.at(at_ms, offset, filter)
-    rows, following = then.page(after, limit)
+    rows, following, count = await services.history.page_at(Moment(at_ms, offset, filter), after, limit)
     shown = [row_of(row) for row in rows if caller.may_read(row["topic"].encode())]
-    total = len(then.topics) if caller.sees_all else None
+    total = count if caller.sees_all else None
     return JSONResponse({"total": total, "messages": shown, "next": following})
 
 

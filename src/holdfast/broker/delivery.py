@@ -17,7 +17,8 @@ from holdfast.protocol.wire import encode_varint
 if TYPE_CHECKING:
     from holdfast.broker.core import Broker
 
-U16: Final[list[bytes]] = [i.to_bytes(2, "big") for i in range(65536)]
+# What was sent so far, by its number: looking it up costs less than making it, and few brokers need all 4 MB of it.
+U16: Final[list[bytes | None]] = [None] * 65536
 PUBREL: Final = b"\x62\x02"
 PUBREL_NOT_FOUND: Final = b"\x62\x03"
 REASON_NOT_FOUND: Final = bytes((PACKET_ID_NOT_FOUND,))
@@ -27,6 +28,14 @@ HEAD_TABLE_LENGTHS: Final = 1024
 HEADS: Final[list[list[bytes]]] = [
     [bytes((0x30 | flags,)) + encode_varint(length) for length in range(HEAD_TABLE_LENGTHS)] for flags in range(16)
 ]
+
+
+def u16(value: int) -> bytes:
+    known = U16[value]
+    if known is None:
+        known = value.to_bytes(2, "big")
+        U16[value] = known
+    return known
 
 
 def transmit(broker: "Broker", session: Session, connection: Connection, delivery: Delivery) -> bool:
@@ -152,9 +161,9 @@ def on_pubrec(broker: "Broker", session: Session, connection: Connection, packet
         if reason >= 0x80:
             return  # a refusal ends an exchange; of one that is not there, nothing is left to say
         if connection.agreed.is_v5:
-            write(connection, PUBREL_NOT_FOUND + U16[packet_id] + REASON_NOT_FOUND)
+            write(connection, PUBREL_NOT_FOUND + u16(packet_id) + REASON_NOT_FOUND)
         else:
-            write(connection, PUBREL + U16[packet_id])
+            write(connection, PUBREL + u16(packet_id))
         broker.effects.write_to(connection)
         return
     if reason >= 0x80:  # the client refused it: that ends the exchange [5: MQTT-4.4.0-2]
@@ -273,7 +282,7 @@ def write_publish(
         pieces.append(head)
         pieces.append(field)
         if qos > 0:
-            pieces.append(U16[packet_id])
+            pieces.append(u16(packet_id))
         pieces.append(payload)
         outbox.size += len(head) + remaining
         return True
@@ -301,13 +310,13 @@ def write_publish(
             elif len(outbox.aliases) < agreed.alias_maximum:
                 alias = len(outbox.aliases) + 1
             if alias is not None:
-                extra += bytes((TOPIC_ALIAS,)) + U16[alias]
+                extra += bytes((TOPIC_ALIAS,)) + u16(alias)
         if meta:
             extra += meta_properties(message)
         properties = extra + properties
     topic = field
     if known_alias:
-        topic = U16[0]
+        topic = b"\0\0"
         remaining += 2 - len(field)
     size = len(properties)
     block = encode_varint(size)
@@ -320,7 +329,7 @@ def write_publish(
     pieces.append(head)
     pieces.append(topic)
     if qos > 0:
-        pieces.append(U16[packet_id])
+        pieces.append(u16(packet_id))
     pieces.append(block)
     if size > 0:
         pieces.append(properties)
@@ -330,7 +339,7 @@ def write_publish(
 
 
 def user_property(name: bytes, value: bytes) -> bytes:
-    return bytes((USER_PROPERTY,)) + U16[len(name)] + name + U16[len(value)] + value
+    return bytes((USER_PROPERTY,)) + u16(len(name)) + name + u16(len(value)) + value
 
 
 def meta_properties(message: Message) -> bytes:
@@ -347,7 +356,7 @@ def write_pubrel(connection: Connection, packet_id: int) -> None:
     if connection.adapter is not None:
         connection.adapter.release(packet_id)
     else:
-        write(connection, PUBREL + U16[packet_id])
+        write(connection, PUBREL + u16(packet_id))
 
 
 def write(connection: Connection, data: bytes) -> None:

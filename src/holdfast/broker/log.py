@@ -78,7 +78,10 @@ class Log:
 
     def records_history(self, topic_levels: list[bytes]) -> bool:
         """Return whether publishes with RETAIN to this topic become rows of the history table."""
-        return any(matches(levels, topic_levels) for levels in self.history_filters)
+        for levels in self.history_filters:
+            if matches(levels, topic_levels):
+                return True
+        return False
 
 
 @final

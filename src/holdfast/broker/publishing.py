@@ -9,7 +9,7 @@ the message alone. Whether the bytes that follow leave at once or wait for the d
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.access import ANY_QOS, PUBLISH, RETAIN
-from holdfast.broker.delivery import U16, enqueue, transmit, write, write_publish
+from holdfast.broker.delivery import enqueue, transmit, u16, write, write_publish
 from holdfast.broker.effects import Accepted
 from holdfast.broker.message import (
     CLEARED,
@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from holdfast.broker.core import Broker
 
 # Every plain PUBACK there is: the packet that a publisher at QoS 1 is sent most.
-PUBACKS: Final[list[bytes]] = [b"\x40\x02" + packet_id for packet_id in U16]
+PUBACK: Final = b"\x40\x02"
+PUBACKS: Final[list[bytes | None]] = [None] * 65536  # as `delivery.U16`
 PUBREC: Final = b"\x50\x02"
 PUBCOMP: Final = b"\x70\x02"
 PUBACK_WITH_REASON: Final = b"\x40\x03"
@@ -456,9 +457,16 @@ def redistribute(broker: "Broker", session: Session, group: SharedGroup | None) 
 def acknowledge(broker: "Broker", connection: Connection, qos: int, packet_id: int, reason: int) -> None:
     """Send PUBACK or PUBREC. 3.1.1 has no reasons, so what was refused is acknowledged too [3.1.1: MQTT-3.3.5-2]."""
     if reason == SUCCESS or not connection.agreed.is_v5:
-        write(connection, PUBACKS[packet_id] if qos == 1 else PUBREC + U16[packet_id])
+        if qos == 1:
+            known = PUBACKS[packet_id]
+            if known is None:
+                known = PUBACK + packet_id.to_bytes(2, "big")
+                PUBACKS[packet_id] = known
+            write(connection, known)
+        else:
+            write(connection, PUBREC + u16(packet_id))
     elif reason < 0x80 or not connection.agreed.reports_problems:
-        write(connection, (PUBACK_WITH_REASON if qos == 1 else PUBREC_WITH_REASON) + U16[packet_id] + BYTE[reason])
+        write(connection, (PUBACK_WITH_REASON if qos == 1 else PUBREC_WITH_REASON) + u16(packet_id) + BYTE[reason])
     else:
         write(connection, refusal_packet(connection, qos, packet_id, reason))
     broker.effects.write_to(connection)
@@ -480,12 +488,12 @@ def on_pubrel(broker: "Broker", connection: Connection, packet_id: int) -> None:
     session = connection.session
     assert session is not None
     if packet_id in session.unreleased:
-        write(connection, PUBCOMP + U16[packet_id])
+        write(connection, PUBCOMP + u16(packet_id))
         release_packet_id(broker, connection, session, packet_id)
     elif connection.agreed.is_v5:
-        write(connection, PUBCOMP_WITH_REASON + U16[packet_id] + BYTE[PACKET_ID_NOT_FOUND])
+        write(connection, PUBCOMP_WITH_REASON + u16(packet_id) + BYTE[PACKET_ID_NOT_FOUND])
     else:
-        write(connection, PUBCOMP + U16[packet_id])
+        write(connection, PUBCOMP + u16(packet_id))
     broker.effects.write_to(connection)
 
 

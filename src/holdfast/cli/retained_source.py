@@ -21,6 +21,7 @@ from holdfast.service.folder import FolderSource
 from holdfast.service.history import HistoryService
 from holdfast.service.hygiene import HygieneService
 from holdfast.service.messages import row_of, summary_of, whole_of
+from holdfast.service.past import Moment
 from holdfast.service.requests import RestoreRequest, check_filter, conditions_from, publications_from
 from holdfast.service.retained import RetainedService
 from holdfast.service.source import BrokerHandle
@@ -262,8 +263,7 @@ class DataSource(Source):
 
     def at(self, at_ms: int, offset: int, topic_filter: str) -> Iterator[dict[str, Any]]:
         check_filter(topic_filter)
-        found = run(self.past.at(at_ms, offset, topic_filter))
-        return map(row_of, found.rows.to_pylist())
+        return map(row_of, run(self.past.rows_at(Moment(at_ms, offset, topic_filter))))
 
     def restore(self, topic_filter: str, at_ms: int, offset: int, replace: bool, really: bool) -> dict[str, Any]:
         asked = RestoreRequest(filter=topic_filter, at_ms=at_ms, offset=offset, replace=replace, dry_run=not really)

@@ -1,15 +1,14 @@
 """Records to rows and back: publishes of the log as a batch of the history table, column by column."""
 
-from typing import Any
-
 import pyarrow as pa
 
-from holdfast.broker.message import OUTCOMES, SET, Message, Publisher, topic_field
+from holdfast.broker.message import OUTCOMES, SET
 from holdfast.broker.records import Columns, encode_publish
 from holdfast.errors import ProtocolError
+from holdfast.history.messages import message_of
 from holdfast.history.schema import arrow_schema
 from holdfast.protocol.mqtt.packets import PUBLISH
-from holdfast.protocol.mqtt.properties import Properties, decode_properties, encode_properties
+from holdfast.protocol.mqtt.properties import Properties, decode_properties
 from holdfast.protocol.wire import Reader, encode_varint
 
 SCHEMA = arrow_schema()
@@ -95,35 +94,3 @@ def records_of(rows: pa.Table) -> list[bytes]:
     for row in rows.sort_by("offset").to_pylist():
         records.append(encode_publish(message_of(row), SET, False, False))
     return records
-
-
-def message_of(row: dict[str, Any]) -> Message:
-    """The message that a row is about. The table does not tell who chose its expiry: it counts as the publisher's."""
-    expires_at = row["expires_at"]
-    return Message(
-        topic_field(row["topic"].encode()),
-        row["payload"],
-        row["qos"],
-        row["retain"],
-        forwarded(row),
-        Publisher(row["client_id"] or "", row["username"] or "", row["protocol"]),
-        row["offset"],
-        round(row["timestamp"].timestamp() * 1000),
-        0 if expires_at is None else round(expires_at.timestamp() * 1000),
-        expires_at is not None,
-    )
-
-
-def forwarded(row: dict[str, object]) -> bytes:
-    """The properties of a row as they stand in a packet, without their length."""
-    properties = Properties()
-    for name in ("payload_format", "content_type", "correlation_data"):
-        setattr(properties, name, row[name])
-    topic = row["response_topic"]
-    properties.response_topic = topic.encode() if isinstance(topic, str) else None
-    pairs = row["user_properties"]
-    if isinstance(pairs, list):
-        properties.user_properties = [(pair["key"], pair["value"]) for pair in pairs]
-    reader = Reader(encode_properties(properties))
-    reader.varint()
-    return reader.rest()

@@ -14,18 +14,16 @@ import hashlib
 import hmac
 import os
 import secrets
+from functools import cache
 from pathlib import Path
-from typing import Final
-
-from argon2 import PasswordHasher
-from argon2.exceptions import Argon2Error, InvalidHashError
+from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import ConfigError
 from holdfast.identity.scram import SCHEME, Verifier, derive, parse_verifier
 
-# RFC 9106 asks for 64 MiB where memory is short. Two checks run at once, so this is 38 MiB at most; a login takes about
-# 20 ms, which is what bounds the logins a second.
-HASHER: Final = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
+
 ARGON2ID: Final = "$argon2id$"
 # mosquitto's own default is 101. A file with more is read all the same, up to a cost that nobody would choose.
 PBKDF2_MOST: Final = 10_000_000
@@ -90,8 +88,10 @@ def is_known(stored: str) -> bool:
     If not, that is an error when the file is read, not at login.
     """
     if stored.startswith(ARGON2ID):
+        from argon2.exceptions import InvalidHashError
+
         try:
-            HASHER.check_needs_rehash(stored)
+            hasher().check_needs_rehash(stored)
         except InvalidHashError:
             return False
         return True
@@ -114,8 +114,10 @@ def decoded(text: str) -> bytes:
 
 def verify(stored: str, password: bytes) -> bool:
     if stored.startswith(ARGON2ID):
+        from argon2.exceptions import Argon2Error
+
         try:
-            return HASHER.verify(stored, password)
+            return hasher().verify(stored, password)
         except Argon2Error:
             return False
     if stored.startswith(SCHEME):
@@ -148,8 +150,20 @@ def decoys_of(users: dict[str, str]) -> dict[str, str]:
     return found or {ARGON2ID: hash_argon2id(secrets.token_bytes(16))}
 
 
+@cache
+def hasher() -> "PasswordHasher":
+    """Loaded where there are passwords.
+
+    RFC 9106 asks for 64 MiB where memory is short. Two checks run at once, so this is 38 MiB at most; a login takes
+    about 20 ms, which is what bounds the logins a second.
+    """
+    from argon2 import PasswordHasher
+
+    return PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
+
+
 def hash_argon2id(password: bytes) -> str:
-    return HASHER.hash(password)
+    return hasher().hash(password)
 
 
 def hash_pbkdf2(password: bytes, salt: bytes, iterations: int = 101) -> str:

@@ -49,9 +49,13 @@ class Tokens:
         self.key: Any = read_key(key_file, algorithms) if key_file is not None else None
         self.keys: list[jwt.PyJWK] = read_jwks(jwks_file, algorithms) if jwks_file is not None else []
 
+    def recognises(self, password: bytes | None) -> bool:
+        """Whether a password has the looks of a token."""
+        return password is not None and password.count(b".") == 2 and password.startswith(b"ey")
+
     def check(self, username: str | None, password: bytes | None) -> Token | None:
         """Returns the user a token stands for; None when it is not good, or names another user than the client does."""
-        if not looks_like_token(password):
+        if not self.recognises(password):
             return None
         assert password is not None
         try:
@@ -102,10 +106,6 @@ class Tokens:
         if expires is None:
             return Token(name, NEVER_MS)
         return Token(name, int((float(expires) + self.leeway_s) * 1000))
-
-
-def looks_like_token(password: bytes | None) -> bool:
-    return password is not None and password.count(b".") == 2 and password.startswith(b"ey")
 
 
 def read_key(path: Path, algorithms: list[str]) -> Any:

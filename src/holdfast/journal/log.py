@@ -75,6 +75,8 @@ class JournalLog(Log):
         self.aside = 0  # bytes that nobody waits for and that the journal was not told to write yet
         self.turn_ends = False  # `at_end_of_turn` was asked to call
         self.served_before = 0  # what `served` was when it last did
+        # Whether too much is held in memory until the state on disk has it.
+        self.is_state_behind: Callable[[], bool] | None = None
 
     def append(self, records: Batch, waited_for: bool) -> int:
         count, first, last = records.count, records.first, records.last
@@ -129,4 +131,6 @@ class JournalLog(Log):
         self.journal.append_chunk(Chunk(b"", 0, 0, 0), done)
 
     def is_behind(self) -> bool:
-        return self.journal.backlog > HIGH_WATER_BYTES
+        if self.journal.backlog > HIGH_WATER_BYTES:
+            return True
+        return self.is_state_behind is not None and self.is_state_behind()

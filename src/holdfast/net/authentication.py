@@ -11,12 +11,12 @@ import secrets
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from holdfast.broker.ports import Authenticator, Peer
 from holdfast.identity import scram
 from holdfast.identity.callback import Callback
 from holdfast.identity.passwords import PasswordFile
-from holdfast.identity.tokens import Tokens, looks_like_token
 from holdfast.net.driver import Driver
 from holdfast.net.peer import StreamPeer
 from holdfast.net.udp import SnPeer
@@ -27,6 +27,9 @@ from holdfast.protocol.mqtt.reasons import (
     SERVER_UNAVAILABLE,
     SUCCESS,
 )
+
+if TYPE_CHECKING:
+    from holdfast.identity.tokens import Tokens
 
 log = logging.getLogger("holdfast.net")
 
@@ -41,7 +44,7 @@ class Methods:
     """The ways to log in; None where one is not configured."""
 
     passwords: PasswordFile | None = None
-    tokens: Tokens | None = None
+    tokens: "Tokens | None" = None
     callback: Callback | None = None
     callbacks_at_once: int = 8
 
@@ -114,7 +117,7 @@ class LoginAuthenticator(Authenticator):
     # Carrying it out.
 
     def is_token(self, password: bytes | None) -> bool:
-        return self.methods.tokens is not None and looks_like_token(password)
+        return self.methods.tokens is not None and self.methods.tokens.recognises(password)
 
     async def check(
         self, ticket: int, client_id: str, username: str | None, password: bytes | None, peer: StreamPeer | SnPeer
@@ -130,7 +133,7 @@ class LoginAuthenticator(Authenticator):
     async def judge(self, client_id: str, username: str | None, password: bytes | None, address: str) -> Verdict:
         loop = self.driver.loop
         methods = self.methods
-        if methods.tokens is not None and looks_like_token(password):
+        if methods.tokens is not None and methods.tokens.recognises(password):
             token = await loop.run_in_executor(self.pool, methods.tokens.check, username, password)
             if token is None:
                 return Verdict(BAD_USERNAME_OR_PASSWORD)

@@ -4,11 +4,10 @@ Reading takes the state on disk and what the journal holds beyond it. Writing ta
 broker without listeners, so that every change is in journal, state and history like any other.
 """
 
-import time
 from collections.abc import AsyncIterator, Callable, Container
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from holdfast.broker.message import CLEARED, SET
 from holdfast.broker.ports import TopicIndex
@@ -18,6 +17,7 @@ from holdfast.errors import UsageError
 from holdfast.journal.reader import Reader
 from holdfast.journal.watermark import Watermark
 from holdfast.service.live import LiveSource
+from holdfast.service.past import Past, wall_clock_ms
 from holdfast.service.source import BrokerHandle, RetainedSource, RetainedWriter
 from holdfast.state.store import StateStore
 from holdfast.storage.disk_index import DiskIndex
@@ -25,12 +25,9 @@ from holdfast.storage.folder import DataFolder
 
 NEWEST = 1 << 62
 
+P = ParamSpec("P")
 T = TypeVar("T")
 OpenOffline = Callable[[Path], AbstractAsyncContextManager[BrokerHandle]]
-
-
-def wall_clock_ms() -> int:
-    return int(time.time() * 1000)
 
 
 class FolderSource(RetainedSource):
@@ -46,6 +43,7 @@ class FolderSource(RetainedSource):
         self.clock = now_ms
         self.store: StateStore | None = None
         self.disk: DiskIndex | None = None
+        self.past = Past(self.folder.history, now_ms)
 
     @property
     def history(self) -> Path | None:
@@ -110,8 +108,9 @@ class FolderSource(RetainedSource):
     async def in_history(self, offset: int) -> None:
         """A broker that was opened for writing has brought the history up to date before it was closed."""
 
-    async def read(self, question: Callable[[], T]) -> T:
-        return question()
+    async def ask(self, question: Callable[Concatenate[Past, P], T], *given: P.args, **named: P.kwargs) -> T:
+        self.reads_history = True
+        return question(self.past, *given, **named)
 
     def close(self) -> None:
         if self.store is not None:

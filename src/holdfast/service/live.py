@@ -7,21 +7,23 @@ subscribers, goes to the journal and to the history, and is answered for when it
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Container
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from holdfast.broker.effects import Accepted
 from holdfast.broker.message import Message, Publisher
 from holdfast.broker.ports import TopicIndex
 from holdfast.broker.session import is_reserved
 from holdfast.errors import NotAllowed, StoreError
+from holdfast.service.past import Past
+from holdfast.service.past_process import PastProcess
 from holdfast.service.source import BrokerHandle, RetainedSource, RetainedWriter
 
 WAIT_S = 15.0
 WAIT_STEP_S = 0.1
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -36,7 +38,7 @@ class JournalStatus(Protocol):
 
 
 class LiveSource(RetainedSource, RetainedWriter):
-    """`reached` says how far the followers are, by name. Files of the history are read in threads."""
+    """`reached` says how far the followers are, by name. The history is read in another process."""
 
     def __init__(
         self,
@@ -51,10 +53,11 @@ class LiveSource(RetainedSource, RetainedWriter):
         self.journal = journal
         self.table = history
         self.reached = reached if reached is not None else {}
-        self.pool = ThreadPoolExecutor(2, thread_name_prefix="holdfast-history")
+        self.past = PastProcess(history) if history is not None else None
 
-    def close(self) -> None:
-        self.pool.shutdown(wait=False, cancel_futures=True)
+    async def close(self) -> None:
+        if self.past is not None:
+            await self.past.stop()
 
     def now_ms(self) -> int:
         return self.handle.now_ms()
@@ -115,5 +118,6 @@ class LiveSource(RetainedSource, RetainedWriter):
         while self.reached.get("history", 0) < offset and time.monotonic() < deadline:
             await asyncio.sleep(WAIT_STEP_S)
 
-    async def read(self, question: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.pool, question)
+    async def ask(self, question: Callable[Concatenate[Past, P], T], *given: P.args, **named: P.kwargs) -> T:
+        assert self.past is not None
+        return await self.past.ask(question, *given, **named)

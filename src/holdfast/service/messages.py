@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.broker.message import Message
 from holdfast.errors import ProtocolError
+from holdfast.history.messages import message_of
 from holdfast.protocol.mqtt.packets import PUBLISH
 from holdfast.protocol.mqtt.properties import Properties, decode_properties, encode_properties
 from holdfast.protocol.wire import Reader, encode_varint
@@ -69,8 +70,6 @@ def leaf_of(message: Message) -> dict[str, object]:
 
 def row_of(row: dict[str, Any]) -> dict[str, object]:
     """A row of the history."""
-    from holdfast.history.rows import message_of
-
     return {**whole_of(message_of(row)), "outcome": row["outcome"], "retain": row["retain"]}
 
 

@@ -14,10 +14,12 @@ from holdfast.broker.effects import Accepted
 from holdfast.broker.message import BY_USER, Message, Publisher
 from holdfast.broker.session import is_reserved
 from holdfast.errors import NotFound, ProtocolError, TooLarge
+from holdfast.history.messages import message_of
 from holdfast.rules.restore import REFUSED, RESTORE, seconds_left, verdict
 from holdfast.service.caller import Caller
-from holdfast.service.history import PROTOCOL, HistoryService
+from holdfast.service.history import HistoryService
 from holdfast.service.messages import same_content
+from holdfast.service.past import PROTOCOL, Moment
 from holdfast.service.requests import Conditions, Publication, RestoreRequest, encode_text, topic_bytes
 from holdfast.service.source import RetainedSource, RetainedWriter
 
@@ -172,8 +174,8 @@ class RetainedService:
     async def restore(self, asked: RestoreRequest, caller: Caller) -> Restored:
         """Bring back what was retained at a moment, as far as the caller may read it."""
         asked.check()
-        then = await self.history.at(asked.at_ms, asked.offset, asked.filter)
-        messages = [message for message in then.messages() if caller.may_read(message.topic)]
+        rows = await self.history.rows_at(Moment(asked.at_ms, asked.offset, asked.filter))
+        messages = [message for message in map(message_of, rows) if caller.may_read(message.topic)]
         return await self.put_back(messages, caller, asked.replace, asked.dry_run)
 
     async def put_back(self, messages: list[Message], caller: Caller, replace: bool, dry_run: bool) -> Restored:

@@ -9,18 +9,20 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Container
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Accepted
 from holdfast.broker.message import Message, Publisher
 from holdfast.broker.ports import TopicCursor, TopicIndex
 from holdfast.broker.views import Query, collect
+from holdfast.service.past import Past
 from holdfast.service.requests import Conditions
 
 # Places looked at before the event loop has its turn.
 WALK_PORTION = 2000
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -132,8 +134,10 @@ class RetainedSource(ABC):
         """Return when the history has the publish with that offset, or when it takes too long."""
 
     @abstractmethod
-    async def read(self, question: Callable[[], T]) -> T:
-        """Answer a question that reads files, where that holds nobody up."""
+    async def ask(self, question: Callable[Concatenate[Past, P], T], *given: P.args, **named: P.kwargs) -> T:
+        """Answer a question to the past, a method of `Past`, where that holds nobody up. Only where there is a
+        history.
+        """
 
     def get(self, topic: bytes) -> Message | None:
         """The message that is retained now."""

@@ -4,6 +4,7 @@ One process has one environment open. Others may have theirs on the same folder:
 """
 
 import ctypes
+import mmap
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,6 +36,8 @@ APPLIED_KEY = b"applied"
 
 T = TypeVar("T")
 MAPS = Path("/proc/self/maps")
+STATM = Path("/proc/self/statm")
+MAPPED_MOST = 128 << 20  # pages of the state that a process keeps between two looks
 MADV_DONTNEED = 4
 
 
@@ -126,15 +129,24 @@ class Environment:
             except lmdb.Error as error:
                 raise StoreError(f"state in {self.folder} cannot be written: {error}") from error
 
-    def trim(self) -> int:
-        """Gives back the memory of pages that were read, and returns how many bytes.
+    def trim(self, above: int = 0) -> int:
+        """Gives back the memory of pages that were read, and returns how many bytes; nothing while the process has no
+        more than `above` bytes of files in memory.
 
         Call now and then, from a thread.
         """
-        return drop_mapped_pages(self.folder / "data.mdb")
+        return drop_mapped_pages(self.folder / "data.mdb") if mapped_bytes() > above else 0
 
     def close(self) -> None:
         self.env.close()
+
+
+def mapped_bytes() -> int:
+    """Returns how much of this process's memory is pages of files; nothing is known of that but on Linux."""
+    try:
+        return int(STATM.read_text().split()[2]) * mmap.PAGESIZE
+    except OSError:
+        return 0
 
 
 def drop_mapped_pages(path: Path) -> int:

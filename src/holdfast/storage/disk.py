@@ -10,6 +10,7 @@ from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
 from holdfast.journal.log import JournalLog
 from holdfast.journal.writer import Event
+from holdfast.state.environment import MAPPED_MOST
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.followers import FollowerProcess, Report, history_process, state_process
 from holdfast.storage.history_options import HistoryOptions
@@ -19,7 +20,6 @@ from holdfast.storage.recovery import Recovered, recover
 
 log = logging.getLogger("holdfast.storage")
 
-TRIM_TICKS = 10
 WORRYING = ("stalled", "abandoned", "dropped", "lost")
 
 
@@ -38,7 +38,6 @@ class DiskStorage:
         self.paused: dict[str, str] = {}
         self.on_applied: Callable[[int], None] = lambda offset: None
         self.trims = False  # memory of what was read from disk is given back
-        self.ticks = 0
 
     def open(self, durability: str, history_filters: list[str] | None, records_live: bool) -> JournalLog:
         """Recover the folder; returns the log that goes on from there. Blocks: call before serving.
@@ -83,6 +82,9 @@ class DiskStorage:
             else:
                 index = use_disk(broker, recovered.store, now_ms, self.progress)
                 self.on_applied = index.view.on_applied
+                assert self.log is not None
+                # One that does not get on at all holds nobody up: it is reported, and started again.
+                self.log.is_state_behind = lambda: index.view.is_full() and "state" not in self.problems
                 self.trims = True
             effects = load_sessions(broker, recovered.store, now_ms, self.progress)
         finally:
@@ -113,9 +115,8 @@ class DiskStorage:
         assert self.recovered is not None
         assert self.log is not None
         self.recovered.journal.reserve(self.log.position + 1)
-        self.ticks += 1
-        if self.trims and self.ticks % TRIM_TICKS == 0:
-            self.loop.run_in_executor(None, self.recovered.store.environment.trim)
+        if self.trims:
+            self.loop.run_in_executor(None, self.recovered.store.environment.trim, MAPPED_MOST)
 
     async def stop(self, within_s: float | None) -> None:
         recovered = self.recovered

@@ -31,12 +31,21 @@ class VersionedWalk:
         return self.disk.ended and not self.waiting
 
 
+# What may wait in memory for the state follower before publishers are read from more slowly, and what a change takes
+# beside its message's bytes, about.
+PENDING_BYTES = 256 << 20
+OVERHEAD_BYTES = 400
+
+
 class RetainedView:
-    """Invariant: `pending` is in offset order and holds exactly the changes behind the applied offset."""
+    """Invariants: `pending` is in offset order and holds exactly the changes behind the applied offset; `size` is about
+    the memory that it takes.
+    """
 
     def __init__(self, disk: Retained) -> None:
         self.disk = disk
         self.pending: dict[bytes, tuple[int, Message | None]] = {}
+        self.size = 0
 
     def set(self, message: Message) -> None:
         self.change(message.topic, message.offset, message)
@@ -45,8 +54,16 @@ class RetainedView:
         self.change(topic, offset, None)
 
     def change(self, topic: bytes, offset: int, message: Message | None) -> None:
-        self.pending.pop(topic, None)  # so that the newest is last
+        self.forget(topic)  # so that the newest is last
         self.pending[topic] = (offset, message)
+        self.size += size_of(message)
+
+    def forget(self, topic: bytes) -> None:
+        if topic in self.pending:
+            self.size -= size_of(self.pending.pop(topic)[1])
+
+    def is_full(self) -> bool:
+        return self.size > PENDING_BYTES
 
     def on_applied(self, offset: int) -> None:
         """Everything up to this offset is on disk now."""
@@ -56,7 +73,7 @@ class RetainedView:
                 break
             done.append(topic)
         for topic in done:
-            del self.pending[topic]
+            self.forget(topic)
 
     def get(self, topic: bytes) -> Message | None:
         if topic in self.pending:
@@ -89,6 +106,10 @@ class RetainedView:
             and message.topic not in walk.sent
             and message.topic not in self.pending  # the disk is behind on these
         ]
+
+
+def size_of(change: Message | None) -> int:
+    return OVERHEAD_BYTES + (change.size() if change is not None else 0)
 
 
 # Messages a cursor reads from disk at once. Memory for a snapshot is bounded by this, whatever its size.

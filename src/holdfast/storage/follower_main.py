@@ -7,11 +7,13 @@ A follower reads what is durable, keeps it in its own way and reports how far it
 standard output. Its standard input is its life line: when the broker closes it, or ends in any way, the follower
 applies what is left and ends too. Working in a process of its own, it never holds up the broker's event loop.
 
-The libraries of the history are large. They are loaded once there is something to write, so a broker that nobody uses
-yet costs little.
+The libraries of the history are large, and what they take is not given back while the process runs. So they are loaded
+once there is something to write, and when nothing has come for a while the process begins anew without them: the same
+process to the broker, with a fifth of the memory.
 """
 
 import json
+import math
 import os
 import select
 import signal
@@ -19,28 +21,32 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.broker.record_shape import sound_only
+from holdfast.broker.records import Columns
 from holdfast.errors import StoreError
+from holdfast.history.libraries import load_arrow_alone
 from holdfast.journal.reader import Reader
 from holdfast.journal.watermark import Watermark
 from holdfast.storage.folder import DataFolder
-from holdfast.storage.history_options import HistoryOptions
+from holdfast.storage.history_options import HistoryOptions, Resting
 from holdfast.storage.reserve import ROOM_TO_GO_ON, Space, shown, space_at
 
 if TYPE_CHECKING:
     from holdfast.history.writer import HistoryWriter
     from holdfast.state.store import StateStore
 
+MODULE = "holdfast.storage.follower_main"
 RETRY_S = 2.0
-LOOK_EVERY_S = 0.5
 PURGE_EVERY_S = 10.0
 SYNC_EVERY_S = 10.0
 COMPACT_EVERY_S = 60.0
 RETAIN_EVERY_S = 300.0
 VACUUM_EVERY_S = 600.0
+UPKEEP_LATE_S = 3600.0  # by how much upkeep may be late while nothing is written: it loads the libraries
 
 
 class Follower:
@@ -84,15 +90,19 @@ class StateFollower(Follower):
     interval_s = 0.25
     store: "StateStore"
     purged_at = 0.0
+    mapped_most = 0
 
     def open(self) -> int:
+        from holdfast.state.environment import MAPPED_MOST
         from holdfast.state.store import StateStore
 
+        self.mapped_most = MAPPED_MOST
         self.store = StateStore(self.folder.state)
         return self.store.applied
 
     def apply(self, records: list[bytes], upto: int) -> None:
         self.store.apply(records, upto)
+        self.store.environment.trim(self.mapped_most)
 
     def passed(self) -> int:
         return self.store.applied
@@ -110,7 +120,9 @@ class HistoryFollower(Follower):
     """Appends rows to the history and keeps the table fit.
 
     Rows up to offset `reached` are committed, those up to `safe` survive a power cut. While `paused`, there is less
-    free space than is reserved for others: nothing is appended and nothing joined, but what is too old goes.
+    free space than is reserved for others: nothing is appended and nothing joined, but what is too old goes. The last
+    rows came at `busy_at`. A watcher has found no rows between the offsets `watched`, of which the first is the
+    table's.
     """
 
     batch_bytes = 32 << 20  # a commit each
@@ -118,14 +130,23 @@ class HistoryFollower(Follower):
     reached = 0
     safe = 0
     paused = False
+    busy_at = 0.0
 
-    def __init__(self, folder: DataFolder, options: HistoryOptions, space: Callable[[Path], Space] = space_at) -> None:
+    def __init__(
+        self,
+        folder: DataFolder,
+        options: HistoryOptions,
+        space: Callable[[Path], Space] = space_at,
+        watched: tuple[int, int] = (0, 0),
+    ) -> None:
         super().__init__(folder)
         self.options = options
         self.interval_s = options.flush_interval_s
         self.space = space
+        self.watched = watched
         now = time.monotonic()
-        self.due = {"sync": now, "compact": now + 30, "retain": now + 45, "vacuum": now + VACUUM_EVERY_S}
+        fresh = {"sync": now, "compact": now + 30, "retain": now + 45, "vacuum": now + VACUUM_EVERY_S}
+        self.due = fresh if options.resting is None else dict(options.resting.due)
 
     def open(self) -> int:
         from holdfast.history.writer import HistoryWriter
@@ -134,13 +155,19 @@ class HistoryFollower(Follower):
         self.writer.mark_live(self.options.live_from)
         if self.writer.repaired:
             report(note=self.writer.repaired)
-        self.reached = self.writer.last
+        since, upto = self.watched
+        # What a watcher has passed over may be gone from the journal, which is no loss.
+        self.reached = max(self.writer.last, upto) if self.writer.last >= since else self.writer.last
         self.sync()
-        return self.writer.last
+        self.busy_at = time.monotonic()
+        return self.reached
 
     def apply(self, records: list[bytes], upto: int) -> None:
-        report(rows=self.writer.append(records, upto))
+        rows = self.writer.append(records, upto)
+        report(rows=rows)
         self.reached = upto
+        if rows:
+            self.busy_at = time.monotonic()
 
     def passed(self) -> int:
         return self.safe
@@ -164,6 +191,8 @@ class HistoryFollower(Follower):
             self.every("compact", COMPACT_EVERY_S, lambda: upkeep.compact(self.writer.table))
         self.every("retain", RETAIN_EVERY_S, self.retain)
         self.every("vacuum", VACUUM_EVERY_S, lambda: upkeep.vacuum(self.writer.table))
+        if not self.paused and time.monotonic() - self.busy_at > self.options.rest_after_s:
+            self.rest()
 
     def every(self, name: str, seconds: float, work: Callable[[], object]) -> None:
         if time.monotonic() >= self.due[name]:
@@ -184,6 +213,13 @@ class HistoryFollower(Follower):
         if dropped:
             report(note=f"history dropped {dropped} rows that were past its retention")
 
+    def rest(self) -> None:
+        """Begins anew as a process that only watches the journal; the open files close with that."""
+        self.sync()
+        options = replace(self.options, resting=Resting(self.writer.last, self.safe, self.due))
+        arguments = ["history", str(self.folder.root), options.to_json()]
+        os.execv(sys.executable, [sys.executable, "-m", MODULE, *arguments])
+
     def close(self) -> None:
         self.writer.close()
 
@@ -196,13 +232,53 @@ def why_paused(space: Space, reserve: int) -> str:
     )
 
 
+class Needed(Exception):
+    """The table is to be opened: there are rows to write, or its upkeep is due."""
+
+
+class HistoryWatcher(Follower):
+    """Passes over what is no row of the history, without its libraries. Raises Needed when that does not do.
+
+    The table is closed; its last row has the offset `table`.
+    """
+
+    def __init__(self, folder: DataFolder, options: HistoryOptions) -> None:
+        super().__init__(folder)
+        self.interval_s = options.flush_interval_s
+        resting = options.resting if options.resting is not None else Resting()
+        self.table = resting.table
+        self.reached = resting.after
+        self.upkeep_due = min(resting.due.values(), default=math.inf) + UPKEEP_LATE_S
+
+    def open(self) -> int:
+        return self.reached
+
+    def apply(self, records: list[bytes], upto: int) -> None:
+        columns = Columns()
+        columns.add_all(records, self.reached)
+        if len(columns):
+            raise Needed
+        self.reached = upto
+
+    def passed(self) -> int:
+        return self.reached
+
+    def idle(self) -> None:
+        if time.monotonic() > self.upkeep_due:
+            raise Needed
+
+
 def prepare_process() -> None:
     """Makes this process a quiet one, which ends when the broker says so."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the broker says when to stop
     os.umask(0o077)
+
+
+def give_way() -> None:
+    """The clients that wait for the broker come first."""
     with suppress(OSError):
-        os.nice(5)  # the clients that wait for the broker come first
+        os.nice(5)
 
 
 def run(follower: Follower) -> int:
@@ -270,24 +346,29 @@ def report(**values: object) -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
-def has_history_to_write(folder: DataFolder) -> bool:
-    """Waits until there is a table to look after or a record to write; returns whether there was before the broker
-    ended.
-    """
-    watermark = Watermark(folder.journal)
-    while not folder.has_history() and watermark.get() == 0:
-        if not wait(LOOK_EVERY_S):
-            return watermark.get() > 0
-    return True
+def follow_history(folder: DataFolder, options: HistoryOptions) -> int:
+    """Watches until the table is needed, then keeps it. A table that is there at the start may need mending."""
+    load_arrow_alone()
+    watched = (0, 0)
+    if options.resting is not None or not folder.has_history():
+        watcher = HistoryWatcher(folder, options)
+        try:
+            return run(watcher)
+        except Needed:
+            watched = (watcher.table, watcher.reached)
+    return run(HistoryFollower(folder, options, watched=watched))
 
 
 def main() -> int:
     prepare_process()
     name, folder = sys.argv[1], DataFolder(Path(sys.argv[2]))
     if name == "state":
+        give_way()
         return run(StateFollower(folder))
     options = HistoryOptions.of_json(sys.argv[3]) if len(sys.argv) > 3 else HistoryOptions()
-    return run(HistoryFollower(folder, options)) if has_history_to_write(folder) else 0
+    if options.resting is None:
+        give_way()
+    return follow_history(folder, options)
 
 
 if __name__ == "__main__":

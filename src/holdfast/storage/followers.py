@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.history.libraries import GIVES_MEMORY_BACK
 from holdfast.state.check import child_environment
+from holdfast.storage.follower_main import MODULE
 from holdfast.storage.history_options import HistoryOptions
 
-MODULE = "holdfast.storage.follower_main"
 RESTART_S = 2.0
 
 
@@ -42,12 +43,15 @@ OnReport = Callable[[str, Report], None]
 
 
 class FollowerProcess:
-    """`on_report` gets the follower's name and what it says."""
+    """`on_report` gets the follower's name and what it says. The broker's environment counts before `environment`."""
 
-    def __init__(self, name: str, arguments: list[str], on_report: OnReport) -> None:
+    def __init__(
+        self, name: str, arguments: list[str], on_report: OnReport, environment: dict[str, str] | None = None
+    ) -> None:
         self.name = name
         self.arguments = arguments
         self.on_report = on_report
+        self.environment = environment or {}
         self.process: asyncio.subprocess.Process | None = None
         self.task: asyncio.Task[None] | None = None
         self.stopping = False
@@ -72,7 +76,7 @@ class FollowerProcess:
             *self.arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env=child_environment(),
+            env={**self.environment, **child_environment()},
         )
         assert self.process.stdout is not None
         while line := await self.process.stdout.readline():
@@ -106,4 +110,4 @@ def state_process(root: Path, on_report: OnReport) -> FollowerProcess:
 
 
 def history_process(root: Path, on_report: OnReport, options: HistoryOptions) -> FollowerProcess:
-    return FollowerProcess("history", [str(root), options.to_json()], on_report)
+    return FollowerProcess("history", [str(root), options.to_json()], on_report, GIVES_MEMORY_BACK)

@@ -1,15 +1,28 @@
 """What the process that writes the history is told by the broker that starts it, as JSON on its command line."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from holdfast.storage.reserve import NO_RESERVE, Reserve
+
+REST_AFTER_S = 30.0  # without rows, the libraries of the history are let go
+
+
+@dataclass(frozen=True)
+class Resting:
+    """Where a process stood that went to rest: the last offset in the table, the last that it had read, and when which
+    upkeep is due.
+    """
+
+    table: int = 0
+    after: int = 0
+    due: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class HistoryOptions:
     """Retention of 0 is none. From offset `live_from` on publishes without RETAIN are recorded too; 0 says that they
-    are not, None that what the table says of it stays.
+    are not, None that what the table says of it stays. `resting` is told by the process to the one that it becomes.
     """
 
     flush_interval_s: float = 1.0
@@ -17,6 +30,8 @@ class HistoryOptions:
     retention_bytes: int = 0
     reserve: Reserve = NO_RESERVE
     live_from: int | None = None
+    rest_after_s: float = REST_AFTER_S
+    resting: Resting | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -24,4 +39,5 @@ class HistoryOptions:
     @staticmethod
     def of_json(text: str) -> "HistoryOptions":
         values = json.loads(text)
-        return HistoryOptions(**{**values, "reserve": Reserve(**values["reserve"])})
+        resting = Resting(**values["resting"]) if values["resting"] else None
+        return HistoryOptions(**{**values, "reserve": Reserve(**values["reserve"]), "resting": resting})

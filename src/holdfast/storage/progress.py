@@ -8,11 +8,11 @@ import logging
 import sys
 from collections.abc import Callable
 from time import monotonic
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
 log = logging.getLogger("holdfast.storage")
 
@@ -61,6 +61,10 @@ class StartProgress:
 
     def show(self, count: int, total: int, per_second: int) -> None:
         if self.bars is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bars
+
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"))
             console = Console(file=self.stream)
             self.bars = Bars(*columns, TimeElapsedColumn(), console=console, transient=True)

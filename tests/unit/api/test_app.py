@@ -41,7 +41,7 @@ def with_api(
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             await act(client, world)
         authenticator.stop()
-        services.source.close()
+        await services.source.close()
 
     with_broker(run)
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.broker.message import CLEARED
 from holdfast.state.store import StateStore
-from holdfast.storage.disk_index import RetainedView, VersionedWalk
+from holdfast.storage.disk_index import OVERHEAD_BYTES, RetainedView, VersionedWalk
 from log_records import message, retained
 
 
@@ -46,6 +46,22 @@ def test_memory_is_given_back_once_applied(tmp_path: Path) -> None:
     view.on_applied(3)
     assert view.pending == {}
     assert view.get(b"a").payload == b"3"  # type: ignore[union-attr]
+
+
+def test_publishers_wait_while_too_much_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.storage.disk_index.PENDING_BYTES", 5 * (OVERHEAD_BYTES + 100))
+    view = RetainedView(StateStore(tmp_path).retained)
+    for offset in range(1, 11):
+        view.set(message("same", bytes(90), offset))
+    assert not view.is_full()
+    for offset in range(11, 16):
+        view.set(message(f"t/{offset}", bytes(90), offset))
+    view.clear(b"gone", 16)
+    assert view.is_full()
+    view.on_applied(12)
+    assert not view.is_full()
+    view.on_applied(16)
+    assert view.size == 0
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -5,22 +5,27 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
+import pytest
 
 from holdfast.history.table import last_offset, load
 from holdfast.journal.writer import Options
 from holdfast.state.store import StateStore
 from holdfast.storage.folder import DataFolder
+from holdfast.storage.follower_main import UPKEEP_LATE_S, HistoryWatcher, Needed
 from holdfast.storage.followers import FollowerProcess, Report, history_process, state_process
-from holdfast.storage.history_options import HistoryOptions
+from holdfast.storage.history_options import HistoryOptions, Resting
 from holdfast.storage.recovery import Recovered, recover
 from log_records import retained
 
 WITHIN_S = 60.0
 OFTEN = HistoryOptions(flush_interval_s=0.2)
+SOON_AT_REST = HistoryOptions(flush_interval_s=0.2, rest_after_s=0.3)
 
 
 class Run:
@@ -55,10 +60,20 @@ class Run:
         for follower in self.followers:
             follower.start()
 
-    def publish(self, count: int) -> None:
-        records = [retained(f"t/{o % 50}", b"%d" % o, o) for o in range(self.offset, self.offset + count)]
+    def publish(self, count: int, history: bool = True) -> None:
+        records = [
+            retained(f"t/{o % 50}", b"%d" % o, o, history=history) for o in range(self.offset, self.offset + count)
+        ]
         self.recovered.journal.append(records)
         self.offset += count
+
+    @property
+    def history(self) -> FollowerProcess:
+        return self.followers[1]
+
+    async def resting(self) -> None:
+        """Until the follower of the history has let go of its libraries."""
+        await self.until(lambda: self.passed.get("history") == self.offset - 1 and not has_arrow(self.history))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(WITHIN_S):
@@ -82,6 +97,10 @@ def rows(folder: DataFolder) -> list[int]:
 def pid_of(follower: FollowerProcess) -> int:
     assert follower.process is not None
     return follower.process.pid
+
+
+def has_arrow(follower: FollowerProcess) -> bool:
+    return "libarrow" in Path(f"/proc/{pid_of(follower)}/maps").read_text()
 
 
 def test_followers_keep_up_and_take_in_the_rest_at_the_end(tmp_path: Path) -> None:
@@ -227,3 +246,99 @@ def test_reports_are_one_json_object_a_line(tmp_path: Path) -> None:
     reports = [json.loads(line) for line in asyncio.run(story())]
     assert reports[0] == {"at": 0, "passed": 0}
     assert reports[-1] == {"at": 5, "passed": 5, "count": 5}
+
+
+def test_a_history_that_rests_writes_the_next_rows_as_the_same_process(tmp_path: Path) -> None:
+    async def story() -> None:
+        run = Run(tmp_path, SOON_AT_REST)
+        run.start()
+        for _ in range(3):
+            run.publish(10)
+            await run.caught_up()
+            first = pid_of(run.history)
+            await run.resting()
+            assert pid_of(run.history) == first
+        run.publish(5)
+        await run.stop()
+        assert run.texts == []
+
+    asyncio.run(story())
+    assert rows(DataFolder(tmp_path)) == list(range(1, 36))
+
+
+def test_a_history_without_rows_never_loads_its_libraries(tmp_path: Path) -> None:
+    async def story() -> None:
+        run = Run(tmp_path)
+        run.start()
+        run.publish(10, history=False)
+        await run.caught_up()
+        await run.resting()
+        await run.stop()
+
+    asyncio.run(story())
+    assert not DataFolder(tmp_path).has_history()
+
+
+def test_what_a_resting_history_passes_over_leaves_the_journal_and_is_no_loss(tmp_path: Path) -> None:
+    async def story() -> None:
+        run = Run(tmp_path, SOON_AT_REST)
+        run.start()
+        run.publish(10)
+        await run.caught_up()
+        await run.resting()
+        for _ in range(10):
+            run.publish(200, history=False)
+            await run.caught_up()
+        await run.until(lambda: run.folder.first_in_journal() > 1000)
+        run.publish(5)
+        await run.caught_up()
+        await run.resting()
+        await run.stop()
+        assert run.texts == []
+
+    asyncio.run(story())
+    assert rows(DataFolder(tmp_path)) == [*range(1, 11), *range(2011, 2016)]
+
+
+def test_a_resting_history_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        run = Run(tmp_path, SOON_AT_REST)
+        run.start()
+        run.publish(10)
+        await run.caught_up()
+        await run.resting()
+        os.kill(pid_of(run.history), signal.SIGKILL)
+        run.publish(10)
+        await run.caught_up()
+        await run.resting()
+        run.publish(10)
+        os.kill(pid_of(run.history), signal.SIGKILL)
+        await run.caught_up()
+        await run.stop()
+        assert [text for text in run.texts if "ended with code -9" not in text] == []
+
+    asyncio.run(story())
+    assert rows(DataFolder(tmp_path)) == list(range(1, 31))
+
+
+def test_rows_that_come_with_the_end_of_the_broker_wake_a_resting_history(tmp_path: Path) -> None:
+    async def story() -> None:
+        run = Run(tmp_path, SOON_AT_REST)
+        run.start()
+        run.publish(10)
+        await run.caught_up()
+        await run.resting()
+        run.publish(10)
+        await run.stop()
+
+    asyncio.run(story())
+    assert rows(DataFolder(tmp_path)) == list(range(1, 21))
+
+
+@pytest.mark.parametrize(("late_s", "needed"), [(UPKEEP_LATE_S - 60, False), (UPKEEP_LATE_S + 1, True)])
+def test_a_resting_history_wakes_for_upkeep_that_is_long_due(tmp_path: Path, late_s: float, needed: bool) -> None:
+    due = {"compact": time.monotonic() + 10, "vacuum": time.monotonic() - late_s}
+    watcher = HistoryWatcher(DataFolder(tmp_path), HistoryOptions(resting=Resting(5, 7, due)))
+    with pytest.raises(Needed) if needed else nullcontext():
+        watcher.idle()
+    assert (watcher.open(), watcher.passed()) == (7, 7)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.history.messages import message_of
 from holdfast.history.schema import arrow_schema
-from holdfast.service.history import RetainedAt
+from holdfast.service.past import RetainedAt
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -22,7 +23,7 @@ def then() -> RetainedAt:
 
     topics = ["a", "a/b", "a/b/c", "a/d", "a0", "b/x/y"]
     rows = [row(topic, offset) for offset, topic in enumerate(topics, 1)]
-    return RetainedAt(pa.Table.from_pylist(rows, arrow_schema()), True)
+    return RetainedAt(pa.Table.from_pylist(rows, arrow_schema()))
 
 
 def test_a_topic_is_found_or_not(then: RetainedAt) -> None:
@@ -68,7 +69,7 @@ def test_a_level_of_the_tree_comes_in_pages(then: RetainedAt) -> None:
     assert (names(last), last["next"]) == ([("b", 1, False, None)], None)
 
 
-def test_messages_are_as_they_were(then: RetainedAt) -> None:
-    first = then.messages()[0]
+def test_a_row_is_the_message_that_it_is_about(then: RetainedAt) -> None:
+    first = message_of(then.row(0))
     assert (first.topic, first.payload, first.qos, first.offset, first.expires_at_ms) == (b"a", b"1", 1, 1, 0)
     assert (first.publisher.client_id, first.publisher.username) == ("c", "")
