@@ -10,7 +10,7 @@ from typing import Final, final
 from holdfast.broker.effects import Effects
 from holdfast.broker.log import Log
 from holdfast.broker.message import CLEARED, LIVE, SET, Message
-from holdfast.broker.records import HISTORY, encode_stored_message, publish_marks, publish_size, write_publish
+from holdfast.broker.records import add_publish, encode_stored_message
 from holdfast.broker.session import Connection, Delivery, PendingWill, Session, Subscription
 from holdfast.broker.session_records import (
     RELEASING,
@@ -98,13 +98,9 @@ class Recorder:
         kept = len(self.queued) > 0
         changes = outcome in (SET, CLEARED)
         if kept or changes or history:
-            self.add_publish(message, outcome, publish_marks(history, kept, told))
+            add_publish(self.effects.records, message, outcome, history, kept, told)
         if kept or self.deferred:
             self.add_queued(message.offset)
-
-    def add_publish(self, message: Message, outcome: int, marks: int) -> None:
-        writer = self.effects.records.begin(message.offset, publish_size(message))
-        write_publish(writer, message, outcome, marks)
 
     def on_requeued(self, message: Message) -> None:
         """Record that a message which one member of a group had been given waits for another now."""
@@ -118,7 +114,7 @@ class Recorder:
         """Record a delivered run of messages that no session waits for; `recorded` are those that go to the history."""
         self.publishing = False
         for message in recorded:
-            self.add_publish(message, LIVE, HISTORY)
+            add_publish(self.effects.records, message, LIVE, True, False, False)
         if self.deferred:
             self.add_queued(0)
 

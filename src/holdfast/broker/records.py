@@ -10,8 +10,9 @@ sessions and their snapshots stand in `session_records.py`.
 import struct
 from typing import Final, final
 
-from librt.strings import BytesWriter, read_i64_le, write_i32_le, write_i64_le
+from librt.strings import read_i64_le, write_i32_le, write_i64_le
 
+from holdfast.broker.batch import LENGTH_SIZE, Batch
 from holdfast.broker.message import CLEARED, SET, Message, Publisher, topic_field
 from holdfast.errors import StoreError
 
@@ -74,45 +75,30 @@ def publisher_of(origin: bytes) -> Publisher:
 
 def encode_publish(message: Message, outcome: int, history: bool, kept: bool, told: bool = False) -> bytes:
     """Return the record of an accepted publish, which has the offset of the message."""
-    writer = BytesWriter()
-    write_publish(writer, message, outcome, publish_marks(history, kept, told))
-    return writer.getvalue()
+    batch = Batch()
+    add_publish(batch, message, outcome, history, kept, told)
+    return batch.take()[LENGTH_SIZE:]
 
 
-def publish_marks(history: bool, kept: bool, told: bool) -> int:
-    """Return the flags of a publish that do not come from its message."""
-    marks = 0
+def add_publish(batch: Batch, message: Message, outcome: int, history: bool, kept: bool, told: bool) -> None:
+    """Add the record of a publish to a batch: what `PUBLISH_HEAD` says, and the texts behind it."""
+    flags = message.qos
     if told:
-        marks |= TOLD
-    if history:
-        marks |= HISTORY
-    if kept:
-        marks |= KEPT
-    return marks
-
-
-def publish_size(message: Message) -> int:
-    """Return the size of the record of a publish."""
-    return (
-        PUBLISH_SIZE
-        - 2
-        + len(message.topic_field)
-        + len(message.publisher.origin)
-        + len(message.properties)
-        + len(message.payload)
-    )
-
-
-def write_publish(writer: BytesWriter, message: Message, outcome: int, marks: int) -> None:
-    """Write the record of a publish, as `PUBLISH_HEAD` has it and the texts behind it."""
-    flags = message.qos | marks
+        flags |= TOLD
     if message.retain:
         flags |= RETAIN
     if message.interval_given:
         flags |= INTERVAL_GIVEN
+    if history:
+        flags |= HISTORY
+    if kept:
+        flags |= KEPT
     topic = message.topic_field
     origin = message.publisher.origin
     properties = message.properties
+    payload = message.payload
+    size = PUBLISH_SIZE - 2 + len(topic) + len(origin) + len(properties) + len(payload)
+    writer = batch.begin(message.offset, size)
     writer.append(VERSION)
     writer.append(PUBLISH)
     write_i64_le(writer, message.offset)
@@ -127,7 +113,7 @@ def write_publish(writer: BytesWriter, message: Message, outcome: int, marks: in
     writer.write(topic[2:])
     writer.write(origin)
     writer.write(properties)
-    writer.write(message.payload)
+    writer.write(payload)
 
 
 @final

@@ -173,21 +173,21 @@ class Journal:
 
     def append_chunk(self, chunk: Chunk, done: Done | None, revocable: bool = False) -> None:
         """Hand over records that are packed already."""
-        self.count_in(chunk)
-        self.commit_there()
+        if self.closed:
+            raise UsageError("journal is closed, expected no more records")
+        if self.aside:
+            self.commit_there()
+        self.appended += len(chunk.data)
         self.put(Append(chunk, done, revocable))
 
     def put_aside(self, chunk: Chunk, done: Done) -> None:
         """Hand over records that the caller is about to commit itself, with `commit_here`, or not, with
         `commit_there`.
         """
-        self.count_in(chunk)
-        self.aside.append(Append(chunk, done, False))
-
-    def count_in(self, chunk: Chunk) -> None:
         if self.closed:
             raise UsageError("journal is closed, expected no more records")
         self.appended += len(chunk.data)
+        self.aside.append(Append(chunk, done, False))
 
     def put(self, item: "Append | Passed | Reserve | None") -> None:
         self.queued += 1
