@@ -31,7 +31,7 @@ from holdfast.broker.publishing import publish_as
 from holdfast.broker.rate import LeakyBucket
 from holdfast.broker.recorder import Recorder
 from holdfast.broker.retained import RetainedStore
-from holdfast.broker.session import Connection, Route, Session, Snapshot, is_reserved
+from holdfast.broker.session import CACHED_TOPIC, Connection, Route, Session, Snapshot, is_reserved
 from holdfast.broker.settings import Policy, Settings
 from holdfast.broker.snapshot import step
 from holdfast.broker.subscribing import FILTERS_PER_STEP, FIRST_QUANTUM, go_on
@@ -52,6 +52,8 @@ from holdfast.protocol.wire import decode_text
 
 # Topics whose receivers are remembered. Past it the cache starts afresh.
 ROUTES_KEPT: Final = 65536
+LEVEL_SIZE: Final = 48  # of an object for one level, beside its text
+ROUTES_BYTES: Final = 32 * 1024 * 1024  # what their topics may take
 # Messages that all snapshots together may send in one call of `work`.
 WORK_QUANTUM: Final = 4096
 SNAPSHOT_LEAST: Final = 32
@@ -72,6 +74,7 @@ class Broker:
         self.retained = RetainedStore(settings)
         self.sessions: dict[str, Session] = {}
         self.routes: dict[bytes, Route] = {}
+        self.routes_size = 0
         self.running: deque[Snapshot] = deque()
         self.pending: deque[PendingFilters] = deque()  # packets whose filters are gone through in portions
         self.run = PublishRun()
@@ -440,8 +443,9 @@ class Broker:
         if not known:
             decode_text(topic)
             check_topic(topic, self.settings.max_topic_levels)
-            if len(self.routes) >= ROUTES_KEPT:
+            if len(self.routes) >= ROUTES_KEPT or self.routes_size >= ROUTES_BYTES:
                 self.routes.clear()
+                self.routes_size = 0
         levels = topic.split(b"/")
         policies = self.retained.policies_for(levels) if self.settings.policies else None
         route = Route(field, levels, generation, policies)
@@ -463,10 +467,13 @@ class Broker:
         if not route.reserved and self.log.history_filters:
             route.recorded = self.log.records_history(levels)
             route.recorded_live = route.recorded and self.log.records_live
-        if route.receivers or route.groups:
+        if (route.receivers or route.groups) and len(field) <= CACHED_TOPIC:
+            if not known:
+                self.routes_size += route_size(field, levels)
             self.routes[field] = route  # topics without receivers are many, and quickly worked out again
         elif known:
             del self.routes[field]
+            self.routes_size -= route_size(field, levels)
         return route
 
     def on_timer(self, timer: Timer) -> None:
@@ -503,3 +510,8 @@ class Broker:
             self.expiring = True
         else:
             self.expiring = False
+
+
+def route_size(field: bytes, levels: list[bytes]) -> int:
+    """Return what the topic of a kept route takes: as the key, in the route, and level by level."""
+    return 3 * len(field) + LEVEL_SIZE * len(levels)

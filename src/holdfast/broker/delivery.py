@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 U16: Final[list[bytes | None]] = [None] * 65536
 PUBREL: Final = b"\x62\x02"
 PUBREL_NOT_FOUND: Final = b"\x62\x03"
+SUBSCRIPTION_ID_MARK: Final = bytes((SUBSCRIPTION_ID,))
 REASON_NOT_FOUND: Final = bytes((PACKET_ID_NOT_FOUND,))
 
 HEAD_TABLE_LENGTHS: Final = 1024
@@ -301,13 +302,16 @@ def write_publish(
             left_s = max(1, (message.expires_at_ms - now_ms + 999) // 1000)
             extra = bytes((MESSAGE_EXPIRY,)) + left_s.to_bytes(4, "big")
         if identifiers is not None:
+            parts = [extra]
             for identifier in identifiers:
-                extra += bytes((SUBSCRIPTION_ID,)) + encode_varint(identifier)
+                parts.append(SUBSCRIPTION_ID_MARK)
+                parts.append(encode_varint(identifier))
+            extra = b"".join(parts)
         if agreed.alias_maximum > 0:
             alias = outbox.aliases.get(field)
             if alias is not None:
                 known_alias = True
-            elif len(outbox.aliases) < agreed.alias_maximum:
+            elif outbox.may_learn_alias(field, agreed.alias_maximum):
                 alias = len(outbox.aliases) + 1
             if alias is not None:
                 extra += bytes((TOPIC_ALIAS,)) + u16(alias)
@@ -324,7 +328,7 @@ def write_publish(
     head = publish_head(flags, remaining)
     if len(head) + remaining > agreed.max_packet_size:
         return False
-    if agreed.alias_maximum > 0 and not known_alias and len(outbox.aliases) < agreed.alias_maximum:
+    if agreed.alias_maximum > 0 and not known_alias and outbox.may_learn_alias(field, agreed.alias_maximum):
         outbox.aliases[field] = len(outbox.aliases) + 1
     pieces.append(head)
     pieces.append(topic)

@@ -38,6 +38,10 @@ PATIENCE_MS: Final = 1000
 MOST_ANSWERS: Final = 1024 * 1024
 ANSWER_COST: Final = 48
 
+# Longer topics are not remembered for speed: what is remembered of one client, or of all, has a bound in bytes.
+CACHED_TOPIC: Final = 1024
+MOST_ALIASES: Final = 4096
+
 DOLLAR: Final = 0x24
 
 
@@ -126,6 +130,10 @@ class Outbox:
     def unblock(self) -> None:
         self.blocked = False
         self.in_transport = 0
+
+    def may_learn_alias(self, field: bytes, most: int) -> bool:
+        """Return whether a topic is given an alias. A client may allow 65 535 of them; here they take memory."""
+        return len(self.aliases) < min(most, MOST_ALIASES) and len(field) <= CACHED_TOPIC
 
     def clear(self) -> None:
         self.pieces.clear()
