@@ -1,13 +1,15 @@
-"""mosquitto_pub and mosquitto_sub, as shipped by Debian."""
+"""mosquitto_pub, mosquitto_sub and mosquitto_passwd, as shipped by Debian."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from broker_process import Unique
+from holdfast.identity.passwords import PasswordFile
 from integration.conftest import Everywhere
 
 pytestmark = pytest.mark.skipif(
@@ -112,3 +114,16 @@ def test_will_of_mosquitto_sub_is_published_when_killed(everywhere: Everywhere, 
         assert doomed.stdout.readline() == "ready\n"
         doomed.kill()
     assert tools.subscribe(unique.topic("will"), count=1) == ["killed"]
+
+
+@pytest.mark.skipif(shutil.which("mosquitto_passwd") is None, reason="mosquitto_passwd is not installed")
+def test_what_mosquitto_passwd_writes_is_read_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    subprocess.run(["mosquitto_passwd", "-b", "-c", str(path), "alice", "wonder land"], check=True, capture_output=True)
+    subprocess.run(["mosquitto_passwd", "-b", "-H", "sha512", str(path), "bob", "builder"], check=False)
+    users = PasswordFile(path)
+    assert users.check("alice", b"wonder land")
+    assert not users.check("alice", b"wonder")
+    if "bob" in users.users:
+        assert users.users["bob"].startswith("$6$")
+        assert users.check("bob", b"builder")
