@@ -189,7 +189,7 @@ class SnClient:
                         return found
         raise AssertionError(f"no answer of type 0x{self.code(answer):02X} to {body.hex(' ')}, got {self.seen}")
 
-    def wait_for(self, count: int, timeout: float = 20.0) -> None:
+    def wait_for(self, count: int, timeout: float = 60.0) -> None:
         deadline = time.monotonic() + timeout
         while len(self.messages) < count:
             left = deadline - time.monotonic()

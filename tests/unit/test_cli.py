@@ -3,67 +3,41 @@
 import re
 import sys
 import tomllib
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from command_line import holdfast
 from holdfast import __version__, build
-from holdfast.cli.main import COMMANDS, main
+from holdfast.cli.main import COMMANDS
 from holdfast.cli.reference import reference
 
 ROOT = Path(__file__).parents[2]
 
 
-@dataclass
-class Ran:
-    code: object
-    out: str
-    err: str
-
-
-Holdfast = Callable[..., Ran]
-
-
-@pytest.fixture
-def holdfast(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Holdfast:
-    """The command as a user types it."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def run(*words: str) -> Ran:
-        with pytest.raises(SystemExit) as ended:
-            main(list(words))
-        out, err = capsys.readouterr()
-        return Ran(ended.value.code, out, err)
-
-    return run
-
-
-def test_version_names_the_release_and_the_build(holdfast: Holdfast) -> None:
+def test_version_names_the_release_and_the_build() -> None:
     result = holdfast("--version")
-    assert result.out == f"holdfast {__version__} ({build.name()}, Python {sys.version.split()[0]})\n"
-    assert result.code == 0
+    assert result.stdout == f"holdfast {__version__} ({build.name()}, Python {sys.version.split()[0]})\n"
+    assert result.returncode == 0
 
 
 def test_the_release_is_the_same_in_code_and_package() -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
 
 
-def test_help_lists_every_command_with_its_summary(holdfast: Holdfast) -> None:
+def test_help_lists_every_command_with_its_summary() -> None:
     result = holdfast("--help")
-    assert result.code == 0
+    assert result.returncode == 0
     for name, command in COMMANDS.items():
-        assert re.search(rf"\b{name}\s+{re.escape(command.summary)}", result.out)
+        assert re.search(rf"\b{name}\s+{re.escape(command.summary)}", result.stdout)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example(name: str, holdfast: Holdfast) -> None:
+def test_every_command_has_help_with_an_example(name: str) -> None:
     result = holdfast(name, "--help")
-    assert result.code == 0, result.err
-    assert "Examples:" in result.out
-    assert re.search(rf"^\W*(?:\w+=\S+ )*holdfast {name} \S", result.out.split("Examples:")[1], re.MULTILINE)
+    assert result.returncode == 0, result.stderr
+    assert "Examples:" in result.stdout
+    assert re.search(rf"^\W*(?:\w+=\S+ )*holdfast {name} \S", result.stdout.split("Examples:")[1], re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -78,14 +52,14 @@ def test_the_command_reference_is_what_the_code_says_now() -> None:
     assert (ROOT / "docs/reference/commands.md").read_text() == reference(), "run `make docs`"
 
 
-def test_a_misspelt_command_is_answered_with_the_nearest_one(holdfast: Holdfast) -> None:
+def test_a_misspelt_command_is_answered_with_the_nearest_one() -> None:
     result = holdfast("serv")
-    assert result.code == 2
-    assert "serve" in result.err
-    assert "Traceback" not in result.err
+    assert result.returncode == 2
+    assert "serve" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
-def test_without_words_the_help_is_shown(holdfast: Holdfast) -> None:
+def test_without_words_the_help_is_shown() -> None:
     result = holdfast()
-    assert result.code == 2
-    assert "holdfast serve" in result.out + result.err
+    assert result.returncode == 2
+    assert "holdfast serve" in result.stdout + result.stderr
