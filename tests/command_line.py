@@ -41,7 +41,7 @@ def holdfast(*words: str, stdin: str = "") -> Done:
             main(list(words))
         except SystemExit as ended:
             code = ended.code
-    return Done(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
+    return Done(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
 
 def holdfast_process(*words: str, stdin: str = "") -> Done:

@@ -31,7 +31,7 @@ class Inbox(Callback):  # type: ignore[misc]  # the package has no types
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
 
