@@ -15,12 +15,16 @@ SHARED_BY_FILE = ("tests/conformance/", "tests/api/", "tests/unit/")
 # What takes longest begins first, so that no worker is left alone with it at the end.
 FIRST = (
     "tests/spark/",
-    "tests/crash/",
     "tests/browser/",
     "tests/service/",
+    "tests/crash/",
+    "tests/conformance/test_retained_disk.py",
+    "tests/conformance/test_retained_snapshot.py",
+    "tests/api/test_openapi.py",
     "tests/model/",
-    "tests/security/",
     "tests/integration/",
+    "tests/security/",
+    "tests/property/",
 )
 
 
