@@ -80,7 +80,7 @@ class Crowd:
         self.tally.connected += 1
         self.most = max(self.most, self.tally.connected)
         try:
-            await asyncio.wait_for(act(chance, number, reader, writer), 60)  # type: ignore[arg-type]
+            await asyncio.wait_for(act(chance, number, reader, writer), 15)  # type: ignore[arg-type]
         finally:
             self.tally.connected -= 1
             self.leave(chance, writer)
