@@ -239,3 +239,29 @@ def test_flipped_bytes_anywhere_never_keep_the_broker_from_starting(folder: Data
     write(again, retained("after", b"damage", again.journal.next_offset))
     assert again.journal.healthy
     stop(again)
+
+
+def test_a_record_that_lacks_something_is_left_out_and_said_to_be_lost(folder: DataFolder) -> None:
+    first = start(folder)
+    write(first, retained("a", b"1", 1), retained("b", b"2", 2)[:20], retained("c", b"3", 3))
+    stop(first, 4)
+    again = start(folder)
+    assert set(contents(again)) == {b"a", b"c"}
+    assert again.losses == ["1 records up to offset 3 lack part of their fields"]
+    stop(again, 4)
+
+
+def test_recovery_reports_the_records_it_replays(folder: DataFolder) -> None:
+    first = recover(folder, history=False, schedule=at_once)
+    write(first, *(retained(f"t/{offset}", b"x", offset) for offset in range(1, 501)))
+    first.store.close()
+    first.lock.release()
+    told: list[tuple[str, int, int]] = []
+    second = recover(
+        folder,
+        history=False,
+        schedule=at_once,
+        progress=lambda what, count, total=0: told.append((what, count, total)),
+    )
+    assert told[-1] == ("replaying the journal", 500, 500)
+    stop(second)
