@@ -7,7 +7,7 @@ CONFIG := $(wildcard holdfast.toml)
 TSC := scripts/typescript/node_modules/.bin/tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready dependencies run demo test test-cluster check crash bench bench-spark docs conformance fuzz chaos audit sbom format clean
+.PHONY: help setup ready dependencies run demo test test-cluster test-long check crash bench bench-spark docs conformance fuzz chaos audit sbom format clean
 
 help:
 	@echo 'make setup        install everything needed into .venv and compile; safe to repeat'
@@ -15,6 +15,7 @@ help:
 	@echo 'make demo         broker, fleet, crash, Spark pipeline, audit and report in about a minute'
 	@echo 'make test         the tests, compiled, and again interpreted where that makes a difference'
 	@echo 'make test-cluster the pipeline on a Spark cluster of two workers and through Spark Connect, and the demo'
+	@echo 'make test-long    searches for what nobody has found yet: fuzzing, chaos, kills, fresh seeds; BUDGET_S=600 ends in time'
 	@echo 'make check        format, lint, types, import contract'
 	@echo 'make crash        kill the broker ROUNDS times (1000) under load and check that nothing acknowledged is lost'
 	@echo 'make bench        measure Holdfast beside the brokers that are installed, and FlashMQ with FLASHMQ=path'
@@ -49,6 +50,9 @@ test: ready
 test-cluster: ready
 	@CLUSTER=1 $(BIN)/python -m pytest -n0 -q tests/spark/test_cluster.py tests/integration/test_demo.py $(ARGS)
 
+test-long: ready
+	@BUDGET_S=$(BUDGET_S) scripts/test-long $(ARGS)
+
 check: dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -82,7 +86,7 @@ fuzz: dependencies
 	done
 
 chaos: ready
-	@CHAOS_S=60 CHAOS_CLIENTS=2000 $(BIN)/python -m pytest -q -n0 tests/security/test_chaos.py $(ARGS)
+	@CHAOS_S=60 CHAOS_CLIENTS=2000 $(BIN)/python -m pytest -q -n0 -m long tests/security/test_chaos.py $(ARGS)
 
 audit: dependencies
 	@scripts/audit

@@ -35,8 +35,8 @@ from core_broker import CoreBroker
 from wire import WireClient
 
 MOSQUITTO = "mosquitto"
-START_TIMEOUT = 20.0
-STOP_TIMEOUT = 10.0
+START_TIMEOUT = 120.0
+STOP_TIMEOUT = 120.0
 
 
 def under_test() -> str:
@@ -114,7 +114,7 @@ class BrokerProcess:
                 f"{' '.join(self.command)}\n{self.output}"
             )
 
-    def wait_output(self, text: str, timeout: float = 5.0) -> None:
+    def wait_output(self, text: str, timeout: float = 60.0) -> None:
         """Wait until the broker has printed this text."""
         if not self._wait_until(lambda: any(text in line for line in self._lines), timeout):
             raise AssertionError(f"expected {text!r} in the output within {timeout} s, got:\n{self.output}")

@@ -1,8 +1,9 @@
-"""What a Python file defines, by its source alone."""
+"""What a Python file defines, by its source alone, and what a page names of it."""
 
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -39,3 +40,8 @@ def members(node: ast.stmt) -> list[str]:
         if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
     ]
     return defined(node) + (attributes if isinstance(node, Function) else [])
+
+
+def code_links(text: str) -> list[tuple[str, str]]:
+    """What stands in code font and is a link, and where it leads, in order."""
+    return re.findall(r"\[`([^`]+)`\]\(([^)]+)\)", text)

@@ -95,6 +95,8 @@ class CoreSocket:
 class CoreClient(WireClient):
     """A client that can see what has arrived without waiting for more."""
 
+    patience_s = 5.0  # of a clock that is told, which no machine slows down
+
     def __init__(self, end: CoreSocket, version: int, now: Callable[[], float]) -> None:
         super().__init__(0, version, sock=cast("Any", end), now=now)
         self.link = end.link

@@ -4,7 +4,7 @@ across connections what MQTT makes it remember, and knows what it was promised.
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from wire import P, PubAck, PubComp, Publish, PubRec, PubRel, WireClient, puback
 
 WINDOW = 20
 FOR_EVER = 0xFFFFFFFF
+TOO_MUCH_S = 0.3  # how long to look for what should not come
 
 
 class Actor(Protocol):
@@ -155,15 +156,28 @@ class Subscriber:
             except TimeoutError:
                 continue
 
-    def drain(self, client: WireClient, quiet_s: float = 1.0) -> None:
-        """Receive until nothing more comes."""
+    def drain(self, client: WireClient, enough: Callable[[], bool]) -> None:
+        """Receive until that is enough and every handshake is through, and then what comes although it was enough."""
         present = connect_lasting(client, self.name, self.version)
         assert present, f"session of {self.name} is gone"
         while True:
             try:
-                self.on_packet(client, client.recv(quiet_s))
+                self.on_packet(client, client.recv(TOO_MUCH_S if enough() and not self.unreleased else None))
             except TimeoutError:
                 return
+
+    def has_all(self, writers: Iterable[QueueWriter]) -> Callable[[], bool]:
+        """Asked again and again: whether everything has come that the broker took responsibility for."""
+        missing = {f"{writer.name}:{number}".encode() for writer in writers for number in writer.acknowledged}
+        looked_at = 0
+
+        def enough() -> bool:
+            nonlocal looked_at
+            missing.difference_update(self.received[looked_at:])
+            looked_at = len(self.received)
+            return not missing
+
+        return enough
 
     def on_packet(self, client: WireClient, packet: object) -> None:
         if isinstance(packet, Publish):
@@ -198,5 +212,5 @@ class Subscriber:
 def connect_lasting(client: WireClient, name: str, version: int) -> bool:
     """Connect to a session that outlives its connections; whether it was there."""
     properties = [(P.SESSION_EXPIRY, FOR_EVER)] if version == 5 else []
-    answer = client.connect(name, clean=False, timeout=20.0, properties=properties)
+    answer = client.connect(name, clean=False, properties=properties)
     return bool(answer.session_present)

@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 
 from broker_process import BrokerProcess, start_holdfast
 from crash_actors import Actor, QueueWriter, RetainedWriter, Subscriber
+from http_api import until
 from wire import Publish, WireClient
 
 SHORTEST_S, LONGEST_S = 0.02, 0.6
@@ -84,7 +85,7 @@ class CrashStory:
         self.check_retained(broker)
         if self.killed % ABSENT_ROUNDS == ABSENT_ROUNDS - 1:
             with WireClient(broker.port, self.absent.version) as client:
-                self.absent.drain(client)
+                self.absent.drain(client, self.absent.has_all(self.queue_writers))
         actors: list[Actor] = [*self.writers, *self.queue_writers, *self.subscribers]
         threads = [threading.Thread(target=self.act, args=(actor, broker)) for actor in actors]
         for thread in threads:
@@ -93,7 +94,7 @@ class CrashStory:
         broker.kill(with_followers=False)  # who starts it again does not wait for them either
         self.killed += 1
         for thread in threads:
-            thread.join(30)
+            thread.join(120)
             assert not thread.is_alive(), "a client did not notice that the broker is gone"
         assert not self.errors, self.errors[0]
 
@@ -144,12 +145,23 @@ class CrashStory:
                 actor.session(client)
         for subscriber in (*self.subscribers, self.absent):
             with WireClient(broker.port, subscriber.version) as client:
-                subscriber.drain(client)
+                subscriber.drain(client, subscriber.has_all(self.queue_writers))
         now = self.retained_now(broker)
+        until(lambda: self.history_problem(now), lambda problem: not problem)
         assert broker.stop() == 0, broker.output
         for subscriber in (*self.subscribers, self.absent):
             subscriber.check_received(self.queue_writers)
         self.check_history(now)
+
+    def history_problem(self, retained: dict[str, bytes]) -> str:
+        """What is still wrong with the history, which follows the broker at its own pace."""
+        if not DeltaTable.is_deltatable(str(self.root / "history")):
+            return "there is none"
+        try:
+            self.check_history(retained)
+        except AssertionError as error:
+            return str(error)
+        return ""
 
     def check_history(self, retained: dict[str, bytes]) -> None:
         rows = DeltaTable(str(self.root / "history")).to_pyarrow_table().sort_by("offset").to_pylist()

@@ -17,7 +17,7 @@ class Api(httpx.Client):
     """Calls that must succeed are `ok`; the rest is httpx."""
 
     def __init__(self, broker: BrokerProcess, **options: Any) -> None:
-        super().__init__(base_url=f"http://127.0.0.1:{broker.ports['http']}", timeout=30, **options)
+        super().__init__(base_url=f"http://127.0.0.1:{broker.ports['http']}", timeout=120, **options)
         self.broker = broker
 
     def ok(self, method: str, path: str, **options: Any) -> Any:
@@ -54,7 +54,7 @@ class Api(httpx.Client):
         return found
 
 
-def until(ask: Callable[[], Any], enough: Callable[[Any], bool], timeout: float = 30) -> Any:
+def until(ask: Callable[[], Any], enough: Callable[[Any], bool], timeout: float = 120) -> Any:
     deadline = time.monotonic() + timeout
     while True:
         found = ask()

@@ -23,6 +23,7 @@ class LossyNetwork:
         self.port = int(self.inside.getsockname()[1])
         self.outside: dict[tuple[str, int], socket.socket] = {}
         self.later: list[tuple[float, int, bytes, socket.socket, tuple[str, int]]] = []
+        self.free_from: dict[tuple[socket.socket, tuple[str, int]], float] = {}
         self.count = self.lost = self.doubled = self.delayed = 0
         self.stopping = False
         self.thread = threading.Thread(target=self.run, name="lossy-network", daemon=True)
@@ -66,5 +67,9 @@ class LossyNetwork:
         if self.random.random() < self.share:
             self.delayed += 1
             due += self.random.random() * self.delay_s
+        # What follows waits too. A PUBLISH sent again that comes behind the PUBREL of its exchange is a new message to
+        # anybody, so where datagrams overtake each other nobody can keep QoS 2.
+        due = max(due, self.free_from.get((sock, to), 0.0))
+        self.free_from[sock, to] = due
         for copy in range(copies):
             heapq.heappush(self.later, (due, self.count * 2 + copy, data, sock, to))

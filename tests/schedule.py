@@ -1,4 +1,4 @@
-"""Which tests must share a worker: those that share what takes long to start.
+"""Which tests must share a worker, because they share what takes long to start; and who begins first.
 
 xdist's own groups rest on an id that newer versions of pytest do not let it change, so the groups are told by path.
 """
@@ -6,16 +6,25 @@ xdist's own groups rest on an id that newer versions of pytest do not let it cha
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-# One Spark session, one browser, one list of parts, one collection of all tests, cases that follow one another. Tests
-# that start Spark as a process of its own can go elsewhere.
+# One Spark session, one browser, one list of parts, cases that follow one another. Tests that start Spark as a process
+# of its own can go elsewhere.
 OWN_PROCESSES = ("tests/spark/test_exactly_once.py", "tests/spark/test_pipeline_cli.py")
-SHARED = (
+SHARED = ("tests/spark/", "tests/browser/", "tests/service/", "tests/security/test_dependencies.py")
+# Brokers with settings of their own, started once for all tests of a file that ask for them.
+SHARED_BY_FILE = ("tests/conformance/", "tests/api/", "tests/unit/")
+# What takes longest begins first, so that no worker is left alone with it at the end.
+FIRST = (
     "tests/spark/",
     "tests/browser/",
     "tests/service/",
-    "tests/security/test_dependencies.py",
-    "tests/conformance/test_clauses.py",
-    "tests/conformance/test_retained_coverage.py",
+    "tests/crash/",
+    "tests/conformance/test_retained_disk.py",
+    "tests/conformance/test_retained_snapshot.py",
+    "tests/api/test_openapi.py",
+    "tests/model/",
+    "tests/integration/",
+    "tests/security/",
+    "tests/property/",
 )
 
 
@@ -23,12 +32,20 @@ def group_of(nodeid: str) -> str:
     for start in (*OWN_PROCESSES, *SHARED):
         if nodeid.startswith(start):
             return start
-    return nodeid
+    return nodeid.partition("::")[0] if nodeid.startswith(SHARED_BY_FILE) else nodeid
+
+
+def place(nodeid: str) -> int:
+    return next((at for at, start in enumerate(FIRST) if nodeid.startswith(start)), len(FIRST))
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.option.loadscopereorder = False  # it would begin with the groups of many tests, however short they are
 
 
 @pytest.hookimpl(optionalhook=True)  # a run without xdist has no such hook

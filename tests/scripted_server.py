@@ -79,7 +79,7 @@ class ScriptedServer:
         self._server.close()
         if kind is None:
             assert not self._scripts, f"{len(self._scripts)} connections were expected and did not come"
-            await asyncio.wait_for(asyncio.gather(*self._visits), 10)
+            await asyncio.wait_for(asyncio.gather(*self._visits), 60)
         for visit in self._visits:
             visit.cancel()
         await asyncio.gather(*self._visits, return_exceptions=True)

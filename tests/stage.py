@@ -22,7 +22,6 @@ import pytest
 from broker_process import MOSQUITTO, BrokerProcess, Server, Unique, on_told_clock, start_holdfast, under_test
 from core_broker import CoreBroker
 from wire import (
-    TIMEOUT,
     Closed,
     Disconnect,
     P,
@@ -198,14 +197,14 @@ class Actor:
     def unsubscribe(self, *filters: str) -> None:
         self.wire.unsubscribe(*(self.full(item) for item in filters))
 
-    def receives(self, *expected: Copy, timeout: float = TIMEOUT) -> list[Copy]:
+    def receives(self, *expected: Copy, timeout: float | None = None) -> list[Copy]:
         """Exactly these copies, in this order for each topic, and nothing else; all are acknowledged."""
         got = self.take(len(expected), timeout) + self.rest()
         if by_topic(got) != by_topic(list(expected)):
             raise AssertionError(f"expected {listed(expected)}\n     got {listed(got)}")
         return got
 
-    def take(self, count: int, timeout: float = TIMEOUT, *, ack: bool = True) -> list[Copy]:
+    def take(self, count: int, timeout: float | None = None, *, ack: bool = True) -> list[Copy]:
         """The next copies, as many as asked for, or what has come when nothing more comes in time."""
         out: list[Copy] = []
         while len(out) < count:

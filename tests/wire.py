@@ -99,7 +99,7 @@ __all__ = [
 
 AnyPacket = TypeVar("AnyPacket", bound=Packet)
 
-TIMEOUT = 5.0
+PATIENCE_S = 60.0  # a busy machine is not a broker that says nothing
 
 
 class Closed(AssertionError):
@@ -107,6 +107,10 @@ class Closed(AssertionError):
 
 
 class WireClient:
+    """`patience_s` is how long it waits for what must come, unless it is told how long."""
+
+    patience_s = PATIENCE_S
+
     def __init__(
         self,
         port: int,
@@ -125,7 +129,7 @@ class WireClient:
             sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             if receive_buffer is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-            sock.settimeout(TIMEOUT)
+            sock.settimeout(self.patience_s)
             sock.connect((host, port))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
@@ -146,7 +150,9 @@ class WireClient:
 
     # Connecting and leaving
 
-    def connect(self, client_id: Text = "", *, check: bool = True, timeout: float = TIMEOUT, **fields: Any) -> ConnAck:
+    def connect(
+        self, client_id: Text = "", *, check: bool = True, timeout: float | None = None, **fields: Any
+    ) -> ConnAck:
         """Send CONNECT (fields as in `wire_packets.connect`) and return the CONNACK; with `check` it must say 0."""
         self.send(connect(client_id, version=self.version, **fields))
         answer = self.expect(ConnAck, timeout=timeout)
@@ -162,7 +168,7 @@ class WireClient:
         self.send(disconnect(reason, properties))
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
-        self._drain_to_eof(TIMEOUT)
+        self._drain_to_eof(self.patience_s)
         self.sock.close()
 
     def cut(self) -> None:
@@ -177,7 +183,7 @@ class WireClient:
     # Sending
 
     def send(self, data: bytes) -> None:
-        self.sock.settimeout(TIMEOUT)
+        self.sock.settimeout(self.patience_s)
         self.sock.sendall(data)
 
     def next_id(self) -> int:
@@ -262,19 +268,19 @@ class WireClient:
 
     # Receiving
 
-    def recv(self, timeout: float = TIMEOUT) -> Packet:
+    def recv(self, timeout: float | None = None) -> Packet:
         """The next packet, in the order of arrival."""
         if self._waiting:
             return self._waiting.popleft()
         return self._read_packet(timeout)
 
     @overload
-    def expect(self, expected: type[AnyPacket], *, timeout: float = ..., **fields: Any) -> AnyPacket: ...
+    def expect(self, expected: type[AnyPacket], *, timeout: float | None = ..., **fields: Any) -> AnyPacket: ...
     @overload
-    def expect(self, expected: AnyPacket, *, timeout: float = ...) -> AnyPacket: ...
+    def expect(self, expected: AnyPacket, *, timeout: float | None = ...) -> AnyPacket: ...
     @overload
-    def expect(self, expected: bytes, *, timeout: float = ...) -> Packet: ...
-    def expect(self, expected: Any, *, timeout: float = TIMEOUT, **fields: Any) -> Any:
+    def expect(self, expected: bytes, *, timeout: float | None = ...) -> Packet: ...
+    def expect(self, expected: Any, *, timeout: float | None = None, **fields: Any) -> Any:
         """The next packet must be this one: exact bytes, equal fields, or a class with some of its fields."""
         wanted = _describe(expected, fields, self.version)
         try:
@@ -282,12 +288,12 @@ class WireClient:
         except Closed as closed:
             raise Closed(f"expected {wanted}, {closed}") from None
         except TimeoutError:
-            raise AssertionError(f"expected {wanted}, got nothing in {timeout} s") from None
+            raise AssertionError(f"expected {wanted}, got nothing in {timeout or self.patience_s} s") from None
         if not _matches(got, expected, fields):
             raise AssertionError(f"expected {wanted}\n     got {got}\n         {_hex(got.raw)}")
         return got
 
-    def messages(self, count: int, *, ack: bool = True, timeout: float = TIMEOUT) -> list[Publish]:
+    def messages(self, count: int, *, ack: bool = True, timeout: float | None = None) -> list[Publish]:
         """The next `count` packets, all PUBLISH, acknowledged as they come."""
         out: list[Publish] = []
         while len(out) < count:
@@ -321,23 +327,25 @@ class WireClient:
             return
         raise AssertionError(f"expected nothing for {seconds} s, got {got}")
 
-    def expect_closed(self, timeout: float = TIMEOUT) -> None:
+    def expect_closed(self, timeout: float | None = None) -> None:
         """The broker closes the connection, and sends nothing more before that."""
         try:
             got = self.recv(timeout)
         except Closed:
             return
         except TimeoutError:
-            raise AssertionError(f"expected the broker to close the connection, still open after {timeout} s") from None
+            raise AssertionError(
+                f"expected the broker to close the connection, still open after {timeout or self.patience_s} s"
+            ) from None
         raise AssertionError(f"expected the broker to close the connection, got {got}\n     {_hex(got.raw)}")
 
-    def expect_disconnect(self, reason: int, timeout: float = TIMEOUT) -> Disconnect:
+    def expect_disconnect(self, reason: int, timeout: float | None = None) -> Disconnect:
         """5.0: DISCONNECT with this reason code, then the end of the connection."""
         got = self.expect(Disconnect, reason=reason, timeout=timeout)
         self.expect_closed(timeout)
         return got
 
-    def drain_until_closed(self, timeout: float = TIMEOUT) -> list[Packet]:
+    def drain_until_closed(self, timeout: float | None = None) -> list[Packet]:
         """All packets up to the end of the connection, which must come."""
         out = []
         while True:
@@ -354,7 +362,7 @@ class WireClient:
             if _matches(packet, kind, fields):
                 del self._waiting[index]
                 return cast("AnyPacket", packet)
-        deadline = self.now() + TIMEOUT
+        deadline = self.now() + self.patience_s
         while True:
             try:
                 packet = self._read_packet(max(0.01, deadline - self.now()))
@@ -371,8 +379,8 @@ class WireClient:
     def _passed(self) -> str:
         return ", ".join(str(packet) for packet in self._waiting) or "nothing"
 
-    def _read_packet(self, timeout: float) -> Packet:
-        deadline = self.now() + timeout
+    def _read_packet(self, timeout: float | None) -> Packet:
+        deadline = self.now() + (self.patience_s if timeout is None else timeout)
         while True:
             size = _frame_size(self._buffer)
             if size is not None and len(self._buffer) >= size:

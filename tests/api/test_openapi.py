@@ -19,6 +19,7 @@ from broker_process import BrokerProcess, start_holdfast
 from holdfast.api import v1, v5
 from holdfast.api.app import add_health
 from http_api import LISTEN, Api
+from seeds import EFFORT
 
 CHECKS = [
     not_a_server_error,
@@ -58,7 +59,7 @@ def operations() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("method", "path"), operations())
 def test_every_answer_is_one_that_the_document_describes(document: Any, method: str, path: str) -> None:
     @given(case=document[path][method].as_strategy())
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=10 * EFFORT, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     def send(case: Any) -> None:
         case.call_and_validate(checks=CHECKS)
 

@@ -1,6 +1,6 @@
 """The read views of the retained index, against ten lines that do the same slowly."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.broker.index import Index
@@ -28,7 +28,6 @@ def names_below(topics: set[str], prefix: str | None) -> set[str]:
 
 
 @given(topics=st.sets(TOPICS, max_size=25), removed=st.sets(TOPICS, max_size=10), prefix=st.none() | TOPICS)
-@settings(deadline=None)
 def test_a_level_of_the_tree_is_what_the_topics_say(topics: set[str], removed: set[str], prefix: str | None) -> None:
     topics -= removed
     index = stored(topics, removed)
@@ -50,7 +49,6 @@ def test_a_level_of_the_tree_is_what_the_topics_say(topics: set[str], removed: s
 
 
 @given(topics=st.sets(TOPICS, max_size=25), visits=st.integers(1, 5), most=st.integers(1, 5))
-@settings(deadline=None)
 def test_portions_of_a_walk_add_up_to_all_of_it(topics: set[str], visits: int, most: int) -> None:
     index = stored(topics, set())
     cursor = index.everything()

@@ -20,7 +20,9 @@ USUAL_SHARE = 0.95
 def tested(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> set[Key]:
     """The clauses that some test names: from this run if it holds all tests, else from a collection of its own."""
     session = request.session
-    files = {file for folder in FOLDERS for file in (ROOT / folder).rglob("test_*.py")}
+    files = {
+        file for folder in FOLDERS for file in (ROOT / folder).rglob("test_*.py") if "mark.clause(" in file.read_text()
+    }
     chosen = session.config.option.keyword or session.config.option.markexpr
     if not chosen and files <= {item.path for item in session.items}:
         marks = [mark for item in session.items for mark in item.iter_markers("clause")]

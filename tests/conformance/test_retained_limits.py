@@ -198,10 +198,10 @@ def test_lowering_the_limit_deletes_nothing(
 
 def wait_until_refused(publisher: Actor, stage: Stage, version: int) -> None:
     """The new limit is in force when a topic that would have fitted is no longer kept."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         publisher.publish("probe", "1", qos=1, retain=True)
         if "probe" not in stage.stored(version):
             return
         publisher.publish("probe", "", qos=1, retain=True)
-    raise AssertionError("expected the lowered limit to take effect within 5 s of SIGHUP")
+    raise AssertionError("expected the lowered limit to take effect within a minute of SIGHUP")

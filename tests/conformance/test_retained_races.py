@@ -129,16 +129,13 @@ def test_large_snapshot_does_not_starve_other_clients(staged: Callable[..., Stag
     )
     greedy.wire.send(subscribe(1, [(greedy.full("#"), 0)], version=version))
     reader.start()
-    slowest = 0.0
     pings = 0
     while not received.is_set():
-        begin_at = time.monotonic()
         other.wire.ping()
-        slowest = max(slowest, time.monotonic() - begin_at)
-        pings += 1
+        pings += not received.is_set()
         time.sleep(0.002)
     reader.join()
-    assert slowest < 1.0, f"slowest of {pings} pings took {slowest:.3f} s"
+    assert pings > 1, "nobody else was answered before the snapshot was through"
 
 
 def read_bytes(sock: socket.socket, count: int, done: threading.Event) -> None:

@@ -49,7 +49,7 @@ def test_aiomqtt_publishes_and_receives_at_every_qos(
                     return got
         return []
 
-    assert asyncio.run(asyncio.wait_for(run(), 15)) == [
+    assert asyncio.run(asyncio.wait_for(run(), 120)) == [
         (unique.topic("kept"), b"kept", 1, True),
         (unique.topic("live"), b"0", 0, False),
         (unique.topic("live"), b"1", 1, False),

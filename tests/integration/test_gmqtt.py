@@ -36,16 +36,16 @@ class Gmqtt:
 
     async def subscribe(self, topic: str, **options: Any) -> None:
         self.client.subscribe(topic, **options)
-        await asyncio.wait_for(self.subscribed.get(), 10)
+        await asyncio.wait_for(self.subscribed.get(), 60)
 
     async def leave(self) -> None:
         """Disconnect when nothing is under way: over TLS gmqtt stumbles over what comes after its goodbye."""
-        await asyncio.wait_for(self.unacknowledged.wait_empty(), 10)
+        await asyncio.wait_for(self.unacknowledged.wait_empty(), 60)
         await self.subscribe("answered/in/order")
         await self.client.disconnect()
 
     async def receive(self) -> tuple[str, bytes, int, dict[str, Any]]:
-        return await asyncio.wait_for(self.messages.get(), 10)
+        return await asyncio.wait_for(self.messages.get(), 60)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

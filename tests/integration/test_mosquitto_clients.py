@@ -1,13 +1,15 @@
-"""mosquitto_pub and mosquitto_sub, as shipped by Debian."""
+"""mosquitto_pub, mosquitto_sub and mosquitto_passwd, as shipped by Debian."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from broker_process import Unique
+from holdfast.identity.passwords import PasswordFile
 from integration.conftest import Everywhere
 
 pytestmark = pytest.mark.skipif(
@@ -28,13 +30,13 @@ class Tools:
 
     def publish(self, topic: str, *arguments: str, stdin: str | None = None) -> None:
         command = ["mosquitto_pub", *self.common, "-t", topic, *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=15)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True)
         assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}: {done.stderr}"
 
-    def subscribe(self, topic: str, *arguments: str, count: int, timeout: int = 10) -> list[str]:
+    def subscribe(self, topic: str, *arguments: str, count: int, timeout: int = 60) -> list[str]:
         """The lines it prints until `count` messages have come."""
         command = ["mosquitto_sub", *self.common, "-t", topic, "-C", str(count), "-W", str(timeout), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout + 5)
+        done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}: {done.stderr}{done.stdout}"
         return done.stdout.splitlines()
 
@@ -56,7 +58,7 @@ def test_live_messages_reach_a_waiting_mosquitto_sub(version: str, everywhere: E
     tools = Tools(everywhere, "tcp", version)
     # The first retained message shows that the subscription is in place; the live ones follow.
     tools.publish(unique.topic("ready"), "-m", "ready", "-r")
-    command = ["mosquitto_sub", *tools.common, "-t", unique.topic("#"), "-q", "1", "-C", "4", "-W", "10"]
+    command = ["mosquitto_sub", *tools.common, "-t", unique.topic("#"), "-q", "1", "-C", "4", "-W", "60"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waiting:
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "ready\n"
@@ -112,3 +114,16 @@ def test_will_of_mosquitto_sub_is_published_when_killed(everywhere: Everywhere, 
         assert doomed.stdout.readline() == "ready\n"
         doomed.kill()
     assert tools.subscribe(unique.topic("will"), count=1) == ["killed"]
+
+
+@pytest.mark.skipif(shutil.which("mosquitto_passwd") is None, reason="mosquitto_passwd is not installed")
+def test_what_mosquitto_passwd_writes_is_read_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    subprocess.run(["mosquitto_passwd", "-b", "-c", str(path), "alice", "wonder land"], check=True, capture_output=True)
+    subprocess.run(["mosquitto_passwd", "-b", "-H", "sha512", str(path), "bob", "builder"], check=False)
+    users = PasswordFile(path)
+    assert users.check("alice", b"wonder land")
+    assert not users.check("alice", b"wonder")
+    if "bob" in users.users:
+        assert users.users["bob"].startswith("$6$")
+        assert users.check("bob", b"builder")

@@ -17,7 +17,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from broker_process import Unique
 from integration.conftest import TRANSPORTS, VERSIONS, Everywhere
 
-TIMEOUT = 10
+TIMEOUT = 60
 
 Start = Callable[..., "Paho"]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker_process import BrokerProcess, serve_environment
+from broker_process import BrokerProcess
+from command_line import Done, holdfast, holdfast_process
 from http_api import LISTEN, Api
 
 
@@ -23,17 +22,9 @@ class Command:
     def __init__(self, *where: str) -> None:
         self.where = where
 
-    def __call__(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        env = {**serve_environment(), "NO_COLOR": "1"}
-        return subprocess.run(
-            [sys.executable, "-m", "holdfast", "retained", *words, *self.where],
-            env=env,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
+    def __call__(self, *words: str, stdin: str = "") -> Done:
+        run = holdfast if "--url" in self.where else holdfast_process
+        return run("retained", *words, *self.where, stdin=stdin)
 
     def json(self, *words: str) -> list[dict[str, Any]]:
         done = self(*words, "--json")

@@ -63,14 +63,14 @@ def values(start_broker: Start) -> Callable[[], dict[str, str]]:
 
 
 def test_every_name_of_mosquitto_is_there(values: Callable[[], dict[str, str]]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while missing := NAMES - set(values()):
-        assert time.monotonic() < deadline, f"not under $SYS/broker after 5 s: {sorted(missing)}"
+        assert time.monotonic() < deadline, f"not under $SYS/broker after 60 s: {sorted(missing)}"
         time.sleep(0.05)
 
 
 def test_values_tell_what_happened(values: Callable[[], dict[str, str]]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while (got := values()).get("publish/messages/received") != "2":
         assert time.monotonic() < deadline, f"expected 2 publishes received, got {got}"
         time.sleep(0.05)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ProtocolError
@@ -93,7 +93,6 @@ connects = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(
     steps=st.lists(st.tuples(addresses, st.one_of(anything, connects), st.floats(0, 100)), max_size=40),
     open_topics=st.booleans(),

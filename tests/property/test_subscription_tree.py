@@ -1,6 +1,6 @@
 """The subscription tree and the receivers of a topic, against a matcher simple enough to be right by reading it."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.broker.core import Broker
@@ -30,20 +30,17 @@ def naive(topic_filter: str, topic: str) -> bool:
 
 
 @given(FILTERS, TOPICS)
-@settings(max_examples=1500)
 def test_one_filter_matches_what_the_standard_says(topic_filter: str, topic: str) -> None:
     assert matches(topic_filter.encode().split(b"/"), topic.encode().split(b"/")) == naive(topic_filter, topic)
 
 
 @given(FILTERS, FILTERS, st.lists(TOPICS, min_size=1, max_size=20))
-@settings(max_examples=500)
 def test_a_filter_that_covers_another_matches_all_the_other_does(outer: str, inner: str, topics: list[str]) -> None:
     if covers(outer.encode().split(b"/"), inner.encode().split(b"/")):
         assert all(naive(outer, topic) for topic in topics if naive(inner, topic))
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 4), FILTERS), max_size=40), st.lists(TOPICS, max_size=12))
-@settings(max_examples=400)
 def test_tree_finds_exactly_the_matching_subscriptions(changes: list[tuple[bool, int, str]], topics: list[str]) -> None:
     tree = SubscriptionTree()
     sessions = [Session(f"s{number}", "", 0) for number in range(5)]
@@ -81,7 +78,6 @@ class Silent(Peer):
     ),
     TOPICS,
 )
-@settings(max_examples=400)
 def test_overlapping_subscriptions_are_one_receiver_with_all_of_them(
     made: list[tuple[int, str, int, bool, bool, int]], topic: str
 ) -> None:

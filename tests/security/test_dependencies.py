@@ -45,6 +45,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_the_list_of_parts_is_cyclonedx_and_names_every_dependency(document: dict[str, Any]) -> None:
     """The script has checked it against the format's schema; this is what the schema does not ask for."""
@@ -62,6 +63,7 @@ def test_the_list_of_parts_is_cyclonedx_and_names_every_dependency(document: dic
     assert {name for name, part in parts.items() if not part.get("licenses")} <= {"protobuf"}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_the_list_of_parts_has_no_tools_of_the_checkout_in_it(document: dict[str, Any]) -> None:
     parts = {plain(part["name"]) for part in document["components"]}

@@ -39,6 +39,7 @@ def test_the_image_runs_as_a_user_of_its_own_and_holds_no_secret() -> None:
     assert not re.search(r"password|secret|token", text, re.IGNORECASE)
 
 
+@pytest.mark.long
 def test_the_linter_has_nothing_to_say_about_the_image() -> None:
     hadolint = shutil.which("hadolint") or shutil.which("hadolint", path=str(DEPLOY.parent / ".make/tools/bin"))
     if hadolint is None:

@@ -1,25 +1,23 @@
 """A configuration that cannot be read, or names what is not there, lets nobody in (CVE-2018-12550 and its kin)."""
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import wire
-from broker_process import serve_command, serve_environment
+from command_line import holdfast
 from guarded import Guarded
 from wire import ConnAck, Publish
 
 Start = Callable[..., Guarded]
 
 
-def outcome(folder: Path, config: str, listen: str = "tcp://127.0.0.1:0") -> tuple[int, str]:
+def outcome(folder: Path, config: str, listen: str = "tcp://127.0.0.1:0") -> tuple[object, str]:
     """Start a broker that must not start; its exit code and what it said."""
     path = folder / "holdfast.toml"
     path.write_text(config.replace("FOLDER", str(folder)))
-    command = serve_command({}, [listen], folder / "data", ["--config", str(path)])
-    done = subprocess.run(command, env=serve_environment(), capture_output=True, text=True, timeout=30)
+    done = holdfast("serve", "--data", str(folder / "data"), "--listen", listen, "--config", str(path))
     return done.returncode, done.stdout + done.stderr
 
 

@@ -112,11 +112,11 @@ def test_a_header_from_anyone_else_is_an_error(start_broker: Start) -> None:
 def test_a_ban_ends(start_broker: Start, tmp_path: Path) -> None:
     users = write_password_file(tmp_path / "users", {"ann": "ann's"})
     broker = start_broker(
-        auth__password_file=users, bans__failures=1, bans__exempt="[]", bans__duration="2s", history__enable=False
+        auth__password_file=users, bans__failures=1, bans__exempt="[]", bans__duration="4s", history__enable=False
     )
     assert attempt(broker, b"", password=b"guess") == 0x86
     assert attempt(broker, b"") == -1
-    deadline = time.monotonic() + 8
+    deadline = time.monotonic() + 60
     while attempt(broker, b"") != 0:
         assert time.monotonic() < deadline, "the ban did not end"
         time.sleep(0.1)

@@ -1,12 +1,10 @@
 """`holdfast retained rm --publisher NAME`: what a user has left behind goes, wherever it lies, and nothing else."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
-from broker_process import serve_environment
+from command_line import Done, holdfast, holdfast_process
 from guarded import USERS, Guarded
 from wire import Publish
 
@@ -18,19 +16,11 @@ WITHOUT_GUEST = "".join(f"user {user}\ntopic readwrite #\n" for user in USERS if
 MINE = {"a/guest", "b/deep/guest", "$left/guest"}
 
 
-def retained(site: Guarded, *words: str, user: str = "owner", data: bool = False) -> subprocess.CompletedProcess[str]:
+def retained(site: Guarded, *words: str, user: str = "owner", data: bool = False) -> Done:
     if data:
-        where = ["--data", str(site.folder / "data")]
-    else:
-        where = ["--url", f"http://127.0.0.1:{site.broker.ports['http']}", "--key", f"{user}:{USERS[user]}"]
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", "retained", *words, *where],
-        env={**serve_environment(), "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+        return holdfast_process("retained", *words, "--data", str(site.folder / "data"))
+    where = ("--url", f"http://127.0.0.1:{site.broker.ports['http']}", "--key", f"{user}:{USERS[user]}")
+    return holdfast("retained", *words, *where)
 
 
 def left_behind(guarded: Callable[..., Guarded], storage: str = "disc") -> Guarded:

@@ -4,7 +4,6 @@ import os
 import socket
 import stat
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from broker_process import BrokerProcess, serve_command, serve_environment
 from counted_hashes import cost_of, count_hashes
 from guarded import Guarded
 from holdfast.identity.passwords import PasswordFile, hash_argon2id, hash_pbkdf2, hash_scram
+from http_api import until
 from wire import ConnAck
 
 SECRET = "correct-horse-battery-staple"
@@ -119,12 +119,12 @@ def test_what_the_broker_writes_is_for_its_own_user_alone(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
     data = tmp_path / "fresh" / "data"
-    broker = start_broker(args=["--data", str(data)])
+    broker = start_broker(args=["--data", str(data)], history__flush_interval="100ms")
     client = broker.client(5)
     client.connect("c", clean=False, properties=[(wire.P.SESSION_EXPIRY, 60)])
     client.subscribe("#", qos=1)
     client.publish("t", b"private", qos=1, retain=True)
-    time.sleep(1.5)  # long enough for the state and the history to follow
+    until(lambda: (data / "history" / "_delta_log").is_dir(), bool)
     broker.stop()
     seen = 0
     for folder, folders, names in os.walk(data):

@@ -44,7 +44,8 @@ class ApiClient:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"expected a URL such as http://127.0.0.1:18083, got {url!r}")
         self.url = url.rstrip("/")
-        self.headers = {"Accept": "application/json"}
+        # A connection for each call: there are few, and none is left open for a broker that ends to wait for.
+        self.headers = {"Accept": "application/json", "Connection": "close"}
         if key:
             self.headers["Authorization"] = "Basic " + base64.b64encode(key.encode()).decode()
         self.connection: http.client.HTTPConnection

@@ -34,7 +34,7 @@ from scripted_server import ScriptedServer, Visit
 
 
 def run(coroutine: Coroutine[None, None, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 20))
+    asyncio.run(asyncio.wait_for(coroutine, 120))
 
 
 def with_fields(**fields: object) -> Properties:

@@ -1,7 +1,5 @@
 import os
-import shutil
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,19 +28,6 @@ def test_only_the_right_password_is_right(kind: str) -> None:
     assert verify(HASHES[kind], b"right")
     for wrong in (b"", b"wrong", b"right ", b"Right", b"rightt"):
         assert not verify(HASHES[kind], wrong)
-
-
-@pytest.mark.skipif(shutil.which("mosquitto_passwd") is None, reason="mosquitto_passwd is not installed")
-def test_what_mosquitto_passwd_writes_is_read_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "users"
-    subprocess.run(["mosquitto_passwd", "-b", "-c", str(path), "alice", "wonder land"], check=True, capture_output=True)
-    subprocess.run(["mosquitto_passwd", "-b", "-H", "sha512", str(path), "bob", "builder"], check=False)
-    users = PasswordFile(path)
-    assert users.check("alice", b"wonder land")
-    assert not users.check("alice", b"wonder")
-    if "bob" in users.users:
-        assert users.users["bob"].startswith("$6$")
-        assert users.check("bob", b"builder")
 
 
 def test_old_sha512_hashes_of_mosquitto_are_read(tmp_path: Path) -> None:

@@ -3,16 +3,10 @@
 import io
 import logging
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from holdfast.state import check
-from holdfast.state.store import StateStore
-from holdfast.storage.folder import DataFolder
 from holdfast.storage.progress import StartProgress
-from holdfast.storage.recovery import recover
-from log_records import retained
 
 
 class Clock:
@@ -75,31 +69,3 @@ def test_a_terminal_gets_a_bar(lines: pytest.LogCaptureFixture, monkeypatch: pyt
     assert "loading retained messages" in terminal.getvalue()
     assert "5,000 at" in terminal.getvalue()
     assert lines.records == []
-
-
-def test_recovery_reports_the_records_it_replays(tmp_path: Path) -> None:
-    folder = DataFolder(tmp_path)
-    first = recover(folder, history=False, schedule=lambda action: action())
-    first.journal.append([retained(f"t/{offset}", b"x", offset) for offset in range(1, 501)])
-    first.journal.step()
-    first.store.close()
-    first.lock.release()
-    told: list[tuple[str, int, int]] = []
-    second = recover(
-        folder,
-        history=False,
-        schedule=lambda action: action(),
-        progress=lambda what, count, total=0: told.append((what, count, total)),
-    )
-    assert told[-1] == ("replaying the journal", 500, 500)
-    second.journal.close()
-    second.store.close()
-    second.lock.release()
-
-
-def test_whoever_waits_for_the_check_of_a_state_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    StateStore(tmp_path).close()
-    monkeypatch.setattr(check, "WAITING_S", 0.001)
-    waited: list[int] = []
-    assert check.problems(tmp_path, waiting=lambda: waited.append(1)) == []
-    assert waited

@@ -5,12 +5,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
+from broker_process import serve_environment
+
 TAB = """
-eval "$(holdfast --show-completion)"
+source completion.sh
 complete -p holdfast >/dev/null || exit 3
 COMP_WORDS=("$@")
 COMP_CWORD=$(($# - 1))
@@ -19,30 +20,26 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
-@pytest.fixture
-def tab(tmp_path: Path) -> Callable[..., set[str]]:
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., set[str]]:
     """What bash offers after these words."""
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("bash is not installed")
-    command = tmp_path / "holdfast"
+    folder = tmp_path_factory.mktemp("completion")
+    command = folder / "holdfast"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m holdfast "$@"\n')
     command.chmod(0o755)
-    (tmp_path / "tab.sh").write_text(TAB)
+    (folder / "tab.sh").write_text(TAB)
 
-    def press(*words: str) -> set[str]:
-        ran = subprocess.run(
-            [bash, "--norc", str(tmp_path / "tab.sh"), *words],
-            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+    def run(*words: str) -> str:
+        environment = {**serve_environment(), "PATH": f"{folder}:{os.environ['PATH']}"}
+        ran = subprocess.run([bash, "--norc", *words], env=environment, cwd=folder, capture_output=True, text=True)
         assert (ran.returncode, ran.stderr) == (0, "")
-        return set(ran.stdout.split())
+        return ran.stdout
 
-    return press
+    (folder / "completion.sh").write_text(run("-c", "holdfast --show-completion"))
+    return lambda *words: set(run("tab.sh", *words).split())
 
 
 def test_a_command_is_completed(tab: Callable[..., set[str]]) -> None:

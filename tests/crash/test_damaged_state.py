@@ -55,3 +55,11 @@ def test_a_flipped_bit_in_a_value_is_seen_when_values_are_checked(folder: Path) 
     store.close()
     assert check.problems(folder) == []
     assert check.problems(folder, values=True) == ["table retained has 1 values that fail their checksum"]
+
+
+def test_whoever_waits_for_the_check_of_a_state_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    StateStore(tmp_path).close()
+    monkeypatch.setattr(check, "WAITING_S", 0.001)
+    waited: list[int] = []
+    assert check.problems(tmp_path, waiting=lambda: waited.append(1)) == []
+    assert waited

@@ -1,15 +1,13 @@
 """`holdfast bench` as a user calls it: a process, its output, its exit code."""
 
 import json
-import subprocess
-import sys
 
-from broker_process import BrokerProcess, Unique, serve_environment
+from broker_process import BrokerProcess, Unique
+from command_line import Done, holdfast_process
 
 
-def bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "holdfast.cli.main", "bench", *arguments]
-    return subprocess.run(command, env=serve_environment(), capture_output=True, text=True, timeout=60, check=False)
+def bench(*arguments: str) -> Done:
+    return holdfast_process("bench", *arguments)
 
 
 def test_help_shows_an_example() -> None:
