@@ -15,13 +15,12 @@ import pytest
 from deltalake import DeltaTable
 
 from broker_process import free_port
-from holdfast.spark.mqtt.retained import read_snapshot
-from spark.brokers import Holdfast, link_options, publisher, wait_for
+from spark.brokers import LIMIT_S, Holdfast, link_options, publisher, retained_rows, wait_for
+from spark.commands import QUICK_JAVA, Commands
 from spark.publishes import oracle, publishes, write_history
 
 ROWS = publishes(5_000, topics=100, seed=41)
 SPARK_HOME = Path(pyspark.__file__).parent
-TIMEOUT_S = 90.0
 
 
 class Daemon:
@@ -38,6 +37,7 @@ class Daemon:
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_WORKER_DIR": str(folder / name),
             "SPARK_LOG_DIR": str(folder),
+            "JAVA_TOOL_OPTIONS": QUICK_JAVA,
         }
         with self.log.open("w") as output:
             self.process = subprocess.Popen(
@@ -45,13 +45,13 @@ class Daemon:
             )
 
     def wait_for(self, pattern: str) -> str:
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline and self.process.poll() is None:
             found = re.search(pattern, self.log.read_text())
             if found:
                 return found[1]
             time.sleep(0.2)
-        raise AssertionError(f"expected {pattern!r} within {TIMEOUT_S} s, got:\n{self.log.read_text()[-3000:]}")
+        raise AssertionError(f"expected {pattern!r} within {LIMIT_S} s, got:\n{self.log.read_text()[-3000:]}")
 
     def stop(self) -> None:
         os.killpg(self.process.pid, signal.SIGTERM)
@@ -109,50 +109,39 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.stop()
 
 
-def pipeline(folder: Path, master: str, command: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    places = ["--history", str(folder / "history")] + (
-        ["--tables", str(folder / "tables")] if command != "stats" else []
-    )
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", "pipeline", command, "--master", master, *places, *flags],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
+@pytest.fixture(scope="module", params=["cluster", "connect"])
+def pipeline(request: pytest.FixtureRequest) -> Iterator[Commands]:
+    commands = Commands(str(request.getfixturevalue(request.param)))
+    yield commands
+    commands.close()
 
 
-@pytest.fixture(params=["cluster", "connect"])
-def master(request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue(request.param))
-
-
-@pytest.mark.timeout(900)
-def test_the_pipeline_runs_end_to_end(master: str, tmp_path: Path) -> None:
+def test_the_pipeline_runs_end_to_end(pipeline: Commands, tmp_path: Path) -> None:
+    history = ("--history", str(tmp_path / "history"))
+    places = (*history, "--tables", str(tmp_path / "tables"))
     write_history(tmp_path / "history", ROWS[:3000], files=3)
     for rows in (ROWS[3000:], []):
-        ran = pipeline(tmp_path, master, "run", "--once", "--max-offsets", "2000")
+        ran = pipeline("run", "--once", "--max-offsets", "2000", *places)
         assert ran.returncode == 0, ran.stderr
         if rows:
             write_history(tmp_path / "history", rows)
     traffic = DeltaTable(tmp_path / "tables" / "traffic").to_pyarrow_table().to_pylist()
     assert sum(row["messages"] for row in traffic) == len(ROWS)
-    asked = pipeline(tmp_path, master, "retained", "--at", "4000", "--json", "--limit", "1000")
+    asked = pipeline("retained", "--at", "4000", "--json", "--limit", "1000", *places)
     assert asked.returncode == 0, asked.stderr
     assert {json.loads(line)["topic"] for line in asked.stdout.splitlines()} == oracle(ROWS, offset=4000).keys()
-    audited = pipeline(tmp_path, master, "audit")
+    audited = pipeline("audit", *places)
     assert audited.returncode == 0, audited.stdout + audited.stderr
     assert "all the same" in audited.stdout
-    counted = pipeline(tmp_path, master, "stats", "--max-retained-messages", "10", "--json")
+    counted = pipeline("stats", "--max-retained-messages", "10", "--json", *history)
     assert counted.returncode == 0, counted.stderr
     assert json.loads(counted.stdout)["what_if"]["peak"] == 10
-    reported = pipeline(tmp_path, master, "report", "--no-update", "--out", str(tmp_path / "report.html"))
+    reported = pipeline("report", "--no-update", "--out", str(tmp_path / "report.html"), *places)
     assert reported.returncode == 0, reported.stderr
     assert (tmp_path / "report.html").stat().st_size > 1_000_000
 
 
-@pytest.mark.timeout(900)
-def test_a_running_broker_is_restored_and_audited(master: str, tmp_path: Path) -> None:
+def test_a_running_broker_is_restored_and_audited(pipeline: Commands, tmp_path: Path) -> None:
     """The sink runs in executors here, and the live set travels from the client to them."""
     broker = Holdfast(tmp_path)
     url = f"tcp://127.0.0.1:{broker.port}"
@@ -166,11 +155,11 @@ def test_a_running_broker_is_restored_and_audited(master: str, tmp_path: Path) -
             for number in range(0, 60, 2):
                 publish(f"site/{number}", b"" if number % 4 else b"wrong", retain=True)
         wait_for(lambda: offsets(tmp_path)[0] == 90, "history")
-        restored = pipeline(tmp_path, master, "restore", "--at", str(before), "--to", url)
+        restored = pipeline("restore", "--at", str(before), "--to", url, "--data", str(tmp_path))
         assert restored.stdout == "published 30 messages and 0 clears, 30 topics are as they were\n", restored.stderr
-        rows = [row for rows, _ in read_snapshot(link_options(broker.port), "site/#", 0, 5.0, 30) for row in rows]
+        rows = retained_rows(link_options(broker.port), "site/#", 60)
         assert {row["topic"]: row["payload"] for row in rows} == {f"site/{n}": str(n).encode() for n in range(60)}
-        audited = pipeline(tmp_path, master, "audit", "--live", url, "--json")
+        audited = pipeline("audit", "--live", url, "--json", "--data", str(tmp_path))
         assert audited.returncode == 0, audited.stdout + audited.stderr
         assert json.loads(audited.stdout)["topics"] == 60
     finally:

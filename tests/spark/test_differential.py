@@ -18,13 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from broker_process import BrokerProcess, start_holdfast
 from holdfast.errors import UsageError
 from holdfast.spark.fold import fold
-from holdfast.spark.jobs.audit import audit_live, wait_for
+from holdfast.spark.jobs.audit import audit_live
 from holdfast.spark.jobs.live import Live, read_live
 from holdfast.spark.keeper import Keeper
 from holdfast.spark.ranges import History
 from http_api import Api
 from sn_client import SnClient
-from spark.brokers import link_options
+from spark.brokers import LIMIT_S, link_options, wait_for
 from spark.publishes import Row
 from spark.test_fold import as_set, normal
 from wire import P, PingResp, WireClient, pingreq, publish
@@ -32,6 +32,7 @@ from wire import P, PingResp, WireClient, pingreq, publish
 PUBLISHES = {"all": 200_000, "retained": 60_000}  # by what the broker records
 CHUNK = 1000
 TOPICS = 4000
+END = "the/end"
 CONFIG = """
 [retainer]
 max_retained_messages = 2500
@@ -67,7 +68,7 @@ class Fleet:
         for at in range(0, count, CHUNK):
             client = self.wires[at // CHUNK % 2]
             client.send(b"".join(self._frame(client) for _ in range(CHUNK)) + pingreq())
-            client.expect(PingResp, timeout=30)
+            client.expect(PingResp, timeout=LIMIT_S)
             self.sent += CHUNK
         for sensor in self.sensors:
             for _ in range(3):
@@ -75,6 +76,14 @@ class Fleet:
                 self.sent += 1
                 self.to_retain += 1
         self.api.set(self._topic(), "from the api")
+        self.sent += 1
+        self.to_retain += 1
+
+    def end(self) -> None:
+        """Behind this row history has no other."""
+        [client, _] = self.wires
+        client.send(publish(END, b"x", retain=True) + pingreq())
+        client.expect(PingResp, timeout=LIMIT_S)
         self.sent += 1
         self.to_retain += 1
 
@@ -132,18 +141,16 @@ class Story:
     def __init__(self, spark: SparkSession, broker: BrokerProcess, folder: Path, publishes: int) -> None:
         self.sets: list[Live] = []
         fleet = Fleet(broker, seed=99)
-        begun = time.monotonic()
         while fleet.sent < publishes:
             fleet.publish_some(publishes // 10)
             if fleet.sent > (len(self.sets) + 1) * publishes // 4:
                 live = read_live(spark, link_options(broker.port), "#")
                 self.sets.append(live._replace(rows=live.rows.persist()))
-        self.seconds = time.monotonic() - begun
+        fleet.end()
         self.sent, self.to_retain = fleet.sent, fleet.to_retain
         fleet.close()
         self.history = History(str(folder / "history"))
-        wait_for(self.history, max(live.version or 0 for live in self.sets), 60)
-        wait_until_still(self.history)
+        wait_for(lambda: ends(self.history), "all of history")
 
 
 @pytest.fixture(scope="module")
@@ -164,13 +171,9 @@ def rows(story: Story) -> list[Row]:
     return found
 
 
-def wait_until_still(history: History) -> None:
-    """The writer commits once a second; nobody publishes any more."""
-    before = -1
-    while history.covered != before:
-        before = history.covered
-        time.sleep(2.5)
-        history.refresh()
+def ends(history: History) -> bool:
+    history.refresh()
+    return END in history.topics(history.end - CHUNK, history.end, None)
 
 
 def plain_fold(rows: list[Row], offset: int) -> dict[str, Row]:
@@ -253,7 +256,7 @@ def test_an_audit_against_the_history_of_another_time_says_so(
     with WireClient(broker.port) as client:
         client.connect("later")
         client.send(publish("site/1/1/temp", b"changed since", retain=True) + pingreq())
-        client.expect(PingResp)
+        client.expect(PingResp, timeout=LIMIT_S)
     with pytest.raises(UsageError, match="is it that broker's history"):
         audit_live(spark, History(str(tmp_path / "copy")), link_options(broker.port), wait_s=1)
 

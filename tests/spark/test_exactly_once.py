@@ -1,72 +1,115 @@
-"""The pipeline killed with SIGKILL, driver and JVM, at random moments: each row of history is in each table once."""
+"""The pipeline dies before and after every commit that it makes, and once by SIGKILL, driver and JVM.
 
+Each time another run goes on with what is on disk; in the end each row of history is in each table once.
+"""
+
+import itertools
+import json
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
+from holdfast.spark.jobs.run import Runner
+from holdfast.spark.keeper import Keeper
+from spark.brokers import wait_for
+from spark.commands import QUICK_JAVA, Pipeline
 from spark.publishes import Row, publishes, write_history
 from spark.test_fold import expected, normal
 
-ROUNDS = 10
 ROWS = publishes(3_000, topics=150, seed=77)
-# Short runs spend most of their time in the compiler that makes long ones fast.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+FIRST = 600  # of which the killed process had some
+SHARE = 60  # new in each later run
+TABLES = ("retained", "retained_intervals", "topic_stats", "device_stats", "traffic")
 
 
-class Run:
-    """`holdfast pipeline run` as a process of its own, with everything it starts in one group."""
+class Death(BaseException):
+    """As of a process: nobody has a plan for it."""
 
-    def __init__(self, folder: Path, *flags: str) -> None:
-        command = [sys.executable, "-m", "holdfast", "pipeline", "run", "--master", "local[2]", "--memory", "512m"]
-        command += ["--history", str(folder / "history"), "--tables", str(folder / "tables")]
-        self.process = subprocess.Popen(
-            [*command, *flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "JAVA_TOOL_OPTIONS": QUICK_JAVA},
-        )
 
-    def wait_for_step(self) -> str:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if " rows in " in line:
-                return line
-        raise AssertionError(f"the run ended with {self.process.wait()} before its first batch")
+@contextmanager
+def dying(number: int, committed: bool) -> Iterator[None]:
+    """Death at this commit of whatever table, when the files are written and the log does not have them or just has."""
+    commits = itertools.count(1)
+    commit = DeltaTable.create_write_transaction
 
-    def kill(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+    def commit_or_die(*words: Any, **flags: Any) -> None:
+        last = next(commits) == number
+        if committed or not last:
+            commit(*words, **flags)
+        if last:
+            raise Death
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeltaTable, "create_write_transaction", commit_or_die)
+        yield
+
+
+def run_until_death(spark: SparkSession, folder: Path, number: int, committed: bool) -> bool:
+    """Whether it died; a run with fewer commits does not."""
+    keeper = Keeper(spark, str(folder / "history"), str(folder / "tables"))
+    try:
+        with dying(number, committed):
+            Runner(keeper).once()
+    except Death:
+        return True
+    finally:
+        keeper.close()  # the system drops the lock of a process that is gone
+    return False
+
+
+def kill_in_a_batch(folder: Path) -> None:
+    """`pipeline run` and its JVM, killed when files of its second batch are there."""
+    command = [sys.executable, "-m", "holdfast", "pipeline", "run", "--once", "--max-offsets", "120"]
+    command += ["--master", "local[2]", "--memory", "512m"]
+    process = subprocess.Popen(
+        [*command, "--history", str(folder / "history"), "--tables", str(folder / "tables")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "JAVA_TOOL_OPTIONS": QUICK_JAVA},
+    )
+    assert process.stdout is not None
+    with process.stdout as output:
+        try:
+            assert any(" rows in " in line for line in output), "it ended before its first batch"
+            before = len(files_in(folder))
+            wait_for(lambda: len(files_in(folder)) > before, "files of the second batch")
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            assert process.wait(60) == -signal.SIGKILL
+
+
+def files_in(folder: Path) -> list[Path]:
+    return list((folder / "tables").glob("*/*.parquet"))
 
 
 @pytest.fixture(scope="module")
-def survived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def survived(spark: SparkSession, pipeline: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kill")
-    rng = random.Random(5)
-    share = len(ROWS) // ROUNDS
-    for number in range(ROUNDS):
-        write_history(folder / "history", ROWS[number * share : (number + 1) * share])
-        run = Run(folder, "--statistics", "1", "--max-offsets", "120")
-        run.wait_for_step()
-        time.sleep(rng.random() * 1.5)
-        run.kill()
-    last = Run(folder, "--once")
-    assert last.process.stdout is not None
-    output = last.process.stdout.read()
-    last.process.stdout.close()
-    assert last.process.wait(120) == 0
-    assert "have come to offset 3,000" in output
+    write_history(folder / "history", ROWS[:FIRST])
+    kill_in_a_batch(folder)
+    given = FIRST
+    for number, committed in ((number, committed) for number in itertools.count(1) for committed in (False, True)):
+        assert given < len(ROWS), f"expected a run to have fewer than {number} commits"
+        write_history(folder / "history", ROWS[given : given + SHARE])
+        given += SHARE
+        if not run_until_death(spark, folder, number, committed):
+            break
+    write_history(folder / "history", ROWS[given:])
+    ran = pipeline("run", "--once", "--history", str(folder / "history"), "--tables", str(folder / "tables"))
+    assert ran.returncode == 0, ran.stderr
+    assert "have come to offset 3,000" in ran.stdout
     return folder
 
 
@@ -96,9 +139,12 @@ def test_retained_is_the_fold(survived: Path) -> None:
     assert alive == expected(ROWS, offset=len(ROWS))
 
 
-def test_what_killed_runs_left_behind_is_no_part_of_any_table(survived: Path) -> None:
-    for name in ("retained", "retained_intervals", "topic_stats", "device_stats", "traffic"):
-        table = DeltaTable(survived / "tables" / name)
-        used = {Path(path).name for path in table.file_uris()}
-        there = {path.name for path in (survived / "tables" / name).glob("*.parquet")}
-        assert used <= there
+@pytest.mark.parametrize("name", TABLES)
+def test_what_the_dead_left_behind_is_no_part_of_any_table(survived: Path, name: str) -> None:
+    root = survived / "tables" / name
+    used = {Path(path).name for path in DeltaTable(root).file_uris()}
+    there = {path.name for path in root.glob("*.parquet")}
+    actions = [json.loads(line) for log in root.glob("_delta_log/*.json") for line in log.read_text().splitlines()]
+    committed = {action["add"]["path"] for action in actions if "add" in action}
+    assert used <= committed
+    assert there - committed, "no run died with files that it had not committed"

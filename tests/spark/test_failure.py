@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 
 from holdfast.cli.pipeline_setup import spark_in_one_sentence
 from holdfast.errors import UsageError
+from spark.brokers import LIMIT_S
+from spark.commands import QUICK_JAVA
 
 ALL = " (run again with -v to see all that Spark has to say)"
 
@@ -71,7 +73,12 @@ except HoldfastError as error:
 
 def test_a_spark_that_dies_is_one_sentence() -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=200, check=False, env=os.environ.copy()
+        [sys.executable, "-c", KILLED],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        env={**os.environ, "JAVA_TOOL_OPTIONS": QUICK_JAVA},
     )
     [line] = ran.stdout.splitlines()
     assert line.startswith("the connection to Spark was lost: its process ended"), ran.stderr

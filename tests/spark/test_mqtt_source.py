@@ -10,16 +10,25 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 import holdfast.spark
 from holdfast.spark.failure import reason
 from holdfast.spark.fold import fold
-from holdfast.spark.mqtt.retained import read_snapshot
 from holdfast.spark.mqtt.sink import by_topic
-from spark.brokers import Holdfast, Mosquitto, link_options, publisher, wait_for
+from spark.brokers import (
+    LIMIT_S,
+    Holdfast,
+    Mosquitto,
+    link_options,
+    publisher,
+    read_whole,
+    retained_rows,
+    wait_for,
+)
+from spark.streams import start_stream
 
 BROKERS: dict[str, type[Mosquitto | Holdfast]] = {"mosquitto": Mosquitto, "holdfast": Holdfast}
 
@@ -35,10 +44,9 @@ def url(broker: Mosquitto | Holdfast) -> str:
     return f"tcp://127.0.0.1:{broker.port}"
 
 
-def retained(broker: Mosquitto | Holdfast, topic_filter: str) -> dict[str, bytes]:
+def retained(broker: Mosquitto | Holdfast, topic_filter: str, count: int) -> dict[str, bytes]:
     """Read without Spark, so that the two sides of a test are not the same code."""
-    options = link_options(broker.port)
-    rows = [row for rows, _ in read_snapshot(options, topic_filter, 0, 0.7, 30) for row in rows]
+    rows = retained_rows(link_options(broker.port), topic_filter, count)
     assert len({row["topic"] for row in rows}) == len(rows)
     return {row["topic"]: row["payload"] for row in rows}
 
@@ -52,9 +60,9 @@ def test_the_retained_set_is_a_batch_with_its_properties(spark: SparkSession, br
         for number in range(200):
             publish(f"batch/{number}", str(number), retain=True)
         publish("batch/7", b'{"v": 1}', retain=True, properties=properties)
-    frame = spark.read.format("mqtt").options(brokerUrl=url(broker), topic="batch/#", quietPeriod=1).load()
-    rows = {row.topic: row for row in frame.collect()}
-    assert len(rows) == 200
+    found = read_batch(spark, 200, brokerUrl=url(broker), topic="batch/#")
+    rows = {row.topic: row for row in found}
+    assert len(rows) == len(found) == 200
     assert {row.outcome for row in rows.values()} == {"set"}
     seven = rows["batch/7"]
     assert (bytes(seven.payload), seven.content_type) == (b'{"v": 1}', "application/json")
@@ -62,14 +70,19 @@ def test_the_retained_set_is_a_batch_with_its_properties(spark: SparkSession, br
     assert 900 < seven.expires_at.timestamp() - time.time() < 1001
 
 
+def read_batch(spark: SparkSession, count: int, **options: str) -> list[Row]:
+    frame = spark.read.format("mqtt").options(**options)
+    return read_whole(lambda quiet_s: frame.option("quietPeriod", quiet_s).load().collect(), count)
+
+
 def drain(frame: DataFrame, checkpoint: Path, out: Path) -> StreamingQuery:
-    return (
+    writer = (
         frame.select("offset", "topic", F.col("payload").cast("string").alias("text"))
         .writeStream.format("parquet")
         .option("checkpointLocation", str(checkpoint))
         .trigger(processingTime="200 milliseconds")
-        .start(str(out))
     )
+    return start_stream(lambda: writer.start(str(out)))
 
 
 def test_a_stream_goes_on_where_it_stopped(spark: SparkSession, broker: Mosquitto | Holdfast, tmp_path: Path) -> None:
@@ -87,20 +100,20 @@ def test_a_stream_goes_on_where_it_stopped(spark: SparkSession, broker: Mosquitt
         return sorted(row.text for row in spark.read.parquet(str(out)).collect()) if list(out.glob("*.parquet")) else []
 
     query = drain(spark.readStream.format("mqtt").options(**options).load(), tmp_path / "checkpoint", out)
-    wait_for(lambda: query.lastProgress is not None, "the stream to start", 60)
     with publisher(broker.port) as publish:
         for number in range(300):
             publish(f"live/{number % 7}", f"{number:04d}")
-    wait_for(lambda: len(texts()) == 300, "300 rows", 60)
+    wait_for(lambda: len(texts()) == 300, "300 rows")
     query.stop()
     with publisher(broker.port) as publish:
         for number in range(300, 400):
             publish(f"live/{number % 7}", f"{number:04d}")
     query = drain(spark.readStream.format("mqtt").options(**options).load(), tmp_path / "checkpoint", out)
-    wait_for(lambda: len(texts()) >= 400, "100 more rows", 60)
-    time.sleep(0.5)
+    with publisher(broker.port) as publish:
+        publish("live/0", "the end")  # behind it nothing is on its way
+    wait_for(lambda: "the end" in texts(), "the rest")
     query.stop()
-    assert texts() == [f"{number:04d}" for number in range(400)]
+    assert texts() == [*(f"{number:04d}" for number in range(400)), "the end"]
 
 
 def test_shared_readers_get_each_message_once(
@@ -115,11 +128,10 @@ def test_shared_readers_get_each_message_once(
     out = tmp_path / "out"
     frame = spark.readStream.format("mqtt").options(**options, readers="3").load()
     query = drain(frame, tmp_path / "checkpoint", out)
-    wait_for(lambda: query.lastProgress is not None, "the stream to start", 60)
     with publisher(broker.port) as publish:
         for number in range(300):
             publish(f"shared/{number}", f"{number:04d}")
-    wait_for(lambda: bool(list(out.glob("*.parquet"))) and spark.read.parquet(str(out)).count() >= 300, "300 rows", 60)
+    wait_for(lambda: bool(list(out.glob("*.parquet"))) and spark.read.parquet(str(out)).count() >= 300, "300 rows")
     query.stop()
     rows = spark.read.parquet(str(out)).collect()
     assert sorted(row.text for row in rows) == [f"{number:04d}" for number in range(300)]
@@ -131,8 +143,8 @@ def test_options_by_kafkas_names_reach_batch_and_sink(spark: SparkSession, broke
     options = {"kafka.bootstrap.servers": f"127.0.0.1:{broker.port}"}
     rows = spark.createDataFrame([("one",)], "payload string")
     rows.write.format("mqtt").options(**options, topic="kafka/1", retain="true").mode("append").save()
-    frame = spark.read.format("mqtt").options(**options, subscribe="kafka/#", quietPeriod="0.7").load()
-    assert [(row.topic, bytes(row.payload)) for row in frame.collect()] == [("kafka/1", b"one")]
+    found = read_batch(spark, 1, **options, subscribe="kafka/#")
+    assert [(row.topic, bytes(row.payload)) for row in found] == [("kafka/1", b"one")]
 
 
 def test_one_reader_shares_with_the_others_of_its_group(
@@ -154,7 +166,6 @@ def test_one_reader_shares_with_the_others_of_its_group(
     }
     out = tmp_path / "out"
     query = drain(spark.readStream.format("mqtt").options(**options).load(), tmp_path / "checkpoint", out)
-    wait_for(lambda: query.lastProgress is not None, "the stream to start", 60)
     with publisher(broker.port) as publish:
         for number in range(100):
             publish(f"group/{number}", f"{number:03d}")
@@ -162,7 +173,7 @@ def test_one_reader_shares_with_the_others_of_its_group(
     def texts() -> list[str]:
         return [row.text for row in spark.read.parquet(str(out)).collect()] if list(out.glob("*.parquet")) else []
 
-    wait_for(lambda: len(texts()) + len(heard) >= 100, "100 messages", 60)
+    wait_for(lambda: len(texts()) + len(heard) >= 100, "100 messages")
     query.stop()
     member.disconnect()
     member.loop_stop()
@@ -199,7 +210,7 @@ def updates(spark: SparkSession, prefix: str, rows: int, topics: int) -> DataFra
 def test_the_sink_keeps_each_topics_order(spark: SparkSession, broker: Mosquitto | Holdfast) -> None:
     frame = by_topic(updates(spark, "order/", rows=2000, topics=50))
     frame.write.format("mqtt").options(brokerUrl=url(broker)).mode("append").save()
-    assert retained(broker, "order/#") == {f"order/{n}": str(1950 + n).encode() for n in range(50)}
+    assert retained(broker, "order/#", 50) == {f"order/{n}": str(1950 + n).encode() for n in range(50)}
 
 
 def test_a_topic_in_two_tasks_is_failed_and_not_left_to_chance(
@@ -223,7 +234,7 @@ def test_rows_travel_with_their_properties(spark: SparkSession, broker: Mosquitt
         "user_properties array<struct<key:string,value:string>>"
     )
     spark.createDataFrame([row], schema).write.format("mqtt").options(brokerUrl=url(broker)).mode("append").save()
-    [got] = [row for rows, _ in read_snapshot(link_options(broker.port), "full/#", 2, 0.7, 30) for row in rows]
+    [got] = retained_rows(link_options(broker.port), "full/#", 1, qos=2)
     assert (got["payload"], got["qos"], got["content_type"]) == (b"\x00\x01", 2, "image/png")
     assert (got["response_topic"], got["correlation_data"], got["payload_format"]) == ("answers", b"id", 0)
     assert {"key": "a", "value": "b"} in got["user_properties"]
@@ -244,7 +255,7 @@ def test_a_refused_row_fails_the_batch_or_goes_to_the_dead_letters(
     [letter] = spark.read.parquet(str(letters)).collect()
     assert (letter.topic, letter.payload) == ("not/+/allowed", "y")
     assert letter.reason
-    assert retained(broker, "fine/#") == {"fine/1": b"x", "fine/2": b"z"}
+    assert retained(broker, "fine/#", 2) == {"fine/1": b"x", "fine/2": b"z"}
 
 
 def test_a_stream_folded_per_batch_leaves_every_topic_right(
@@ -267,16 +278,12 @@ def test_a_stream_folded_per_batch_leaves_every_topic_right(
         ).mode("append").save()
 
     stream = spark.readStream.format("holdfast").option("maxOffsetsPerTrigger", 700).load(history)
-    query = (
-        stream.writeStream.foreachBatch(mirror)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination(100)
+    writer = stream.writeStream.foreachBatch(mirror).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = start_stream(writer.trigger(availableNow=True).start)
+    assert query.awaitTermination(LIMIT_S)
     assert query.exception() is None
     wanted = {topic: row["payload"] for topic, row in oracle(rows).items()}
-    assert retained(broker, "mirror/#") == wanted
+    assert retained(broker, "mirror/#", len(wanted)) == wanted
     assert fold(spark.read.format("holdfast").load(history)).count() == len(wanted)
 
 
@@ -304,17 +311,18 @@ def test_a_batch_that_was_committed_is_not_sent_again(
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(60)
+        assert query.awaitTermination(LIMIT_S)
         assert query.exception() is None
 
     run()
     for commit in (tmp_path / "checkpoint" / "commits").iterdir():
         commit.unlink()  # as if the driver had died before it noted the batch
     run()
-    time.sleep(0.5)
+    listener.publish("once/2", b"the end", qos=1)
+    wait_for(lambda: b"the end" in heard, "what was published last")
     listener.disconnect()
     listener.loop_stop()
-    assert heard == [b"x"]
+    assert heard == [b"x", b"the end"]
 
 
 @pytest.mark.parametrize(
@@ -334,6 +342,6 @@ def test_bad_options_are_one_sentence(spark: SparkSession, options: dict[str, st
 
 def test_a_stream_says_what_it_needs(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.readStream.format("mqtt").option("topic", "a").load()
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    query = start_stream(frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start)
     with pytest.raises(PySparkException, match="needs option 'clientId'"):
-        query.awaitTermination(30)
+        query.awaitTermination(LIMIT_S)

@@ -5,9 +5,12 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -18,27 +21,27 @@ from holdfast.cli.pipeline_setup import Locations, find_locations, open_history
 from holdfast.errors import UsageError
 from holdfast.history.schema import LIVE_APP_ID
 from holdfast.spark.session import check_java
-from spark.brokers import Holdfast, link_options, publisher, wait_for
+from spark.brokers import LIMIT_S, Holdfast, link_options, publisher, retained_rows, wait_for
+from spark.commands import QUICK_JAVA, Pipeline, Ran, run_command
 from spark.publishes import publishes, write_history
 
 ROWS = publishes(500, topics=40, seed=61)
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def pipeline(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def as_process(*words: str, **environment: str) -> Ran:
     return subprocess.run(
         [sys.executable, "-m", "holdfast", "pipeline", *words],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=300,
         check=False,
         env={**os.environ, "JAVA_TOOL_OPTIONS": QUICK_JAVA, **environment},
     )
 
 
-def refusal(*words: str, **environment: str) -> str:
+def refusal(*words: str) -> str:
     """The one line that a refused command prints."""
-    ran = pipeline(*words, **environment)
+    ran = run_command(*words)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert ran.stdout == ""
     [line] = ran.stderr.splitlines()
@@ -73,9 +76,12 @@ def test_a_wrong_address_is_one_sentence() -> None:
     assert "is the broker running?" in refusal("stats", "--history", "http://127.0.0.1:1")
 
 
-def test_a_bad_moment_is_one_sentence_before_spark_is_looked_for(tmp_path: Path) -> None:
+def test_a_bad_moment_is_one_sentence_before_spark_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     history = write_history(tmp_path / "history", ROWS[:10])
-    line = refusal("retained", "--history", history, "--at", "last tuesday", JAVA_HOME=str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    line = refusal("retained", "--history", history, "--at", "last tuesday")
     assert line.endswith("or a time such as 2026-01-31T12:00:00Z, got 'last tuesday'")
     assert "expected an offset" in line
     assert "Java" not in line
@@ -86,8 +92,12 @@ def test_a_bad_output_file_is_refused_before_work(tmp_path: Path) -> None:
 
 
 def test_without_java_the_command_says_what_to_install(tmp_path: Path) -> None:
+    """As a process: one in which Spark runs already has its Java."""
     history = write_history(tmp_path / "history", ROWS[:10])
-    line = refusal("stats", "--history", history, JAVA_HOME=str(tmp_path))
+    ran = as_process("stats", "--history", history, JAVA_HOME=str(tmp_path))
+    assert ran.returncode == 1
+    [line] = ran.stderr.splitlines()
+    assert line.startswith("holdfast: ")
     assert "apt-get install -y openjdk-17-jre-headless" in line
 
 
@@ -121,14 +131,15 @@ def test_without_the_extra_the_command_says_how_to_get_it(tmp_path: Path) -> Non
     )
 
 
-def test_help_works_and_has_examples() -> None:
-    for command in ("run", "retained", "audit", "restore", "report", "stats"):
-        shown = pipeline(command, "--help", COLUMNS="200")
-        assert shown.returncode == 0
-        assert f"holdfast pipeline {command}" in shown.stdout
+@pytest.mark.parametrize("command", ["run", "retained", "audit", "restore", "report", "stats"])
+def test_help_works_and_has_examples(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = run_command(command, "--help")
+    assert shown.returncode == 0
+    assert shown.stdout.count(f"holdfast pipeline {command}") > 1
 
 
-def test_a_mass_delete_is_audited_and_undone(tmp_path: Path) -> None:
+def test_a_mass_delete_is_audited_and_undone(pipeline: Pipeline, tmp_path: Path) -> None:
     """The whole story through the command line: publish, audit, delete everything, restore, audit again."""
     data = tmp_path / "data"
     broker = Holdfast(data)
@@ -144,23 +155,43 @@ def test_a_mass_delete_is_audited_and_undone(tmp_path: Path) -> None:
                 if number % 3 == 1:
                     publish(f"site/1/{number}", b"", retain=True)
         wait_for(lambda: rows_in(data) >= 80, "history")
-        flags = ("--data", str(data), "--master", "local[2]", "--memory", "512m")
-        planned = pipeline("restore", "--at", str(offset), "--filter", "site/1/#", "--to", url, "--dry-run", *flags)
+        restore = ("restore", "--at", str(offset), "--filter", "site/1/#", "--to", url, "--data", str(data))
+        planned = pipeline(*restore, "--dry-run")
         assert "would publish 20 messages and 0 clears, 0 topics are as they were" in planned.stdout, planned.stderr
-        assert len(snapshot(broker)) == 40
-        done = pipeline("restore", "--at", str(offset), "--filter", "site/1/#", "--to", url, *flags)
+        assert len(snapshot(broker, 40)) == 40
+        done = as_process(*restore, "--master", "local[2]", "--memory", "512m")
         assert "published 20 messages" in done.stdout, done.stderr
-        assert snapshot(broker) == {f"site/{n % 3}/{n}": f"value {n}" for n in range(60)}
+        assert chatter(done.stderr) == []
+        assert snapshot(broker, 60) == {f"site/{n % 3}/{n}": f"value {n}" for n in range(60)}
         wait_for(lambda: rows_in(data) >= 100, "history")
         rows = DeltaTable(data / "history").to_pyarrow_table().to_pylist()
         assert not any(row["user_properties"] for row in rows), "messages come back as they were"
-        assert chatter(done.stderr) == []
-        audited = pipeline("audit", "--live", url, "--json", "-v", *flags)
+        audited = pipeline("audit", "--live", url, "--json", "--data", str(data))
         assert audited.returncode == 0, audited.stderr
         assert json.loads(audited.stdout)["topics"] == 60
-        assert chatter(audited.stderr) != []
     finally:
         broker.stop()
+
+
+def test_a_run_ends_on_sigterm_and_says_what_spark_says_only_when_asked(tmp_path: Path) -> None:
+    history = write_history(tmp_path / "history", ROWS)
+    places = ("--history", history, "--tables", str(tmp_path / "tables"))
+    log = tmp_path / "stderr"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "pipeline", "run", "-v", "--master", "local[2]", *places],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, "JAVA_TOOL_OPTIONS": QUICK_JAVA},
+        )
+    assert process.stdout is not None
+    with process.stdout as output:
+        assert any(line.startswith("retained: 500 rows in ") for line in output)
+        process.terminate()
+        assert output.readlines()[-1] == "stopped\n"
+    assert process.wait(60) == 0
+    assert chatter(log.read_text()) != []
 
 
 def chatter(stderr: str) -> list[str]:
@@ -170,13 +201,28 @@ def chatter(stderr: str) -> list[str]:
 
 
 def test_what_takes_long_is_shown_with_rows_and_rate(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline_display, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(pipeline_display, "LINE_S", 0.2)
+    """Half of the tasks wait until it has been shown that the other half is done."""
+    monkeypatch.setattr(pipeline_display, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(pipeline_display, "LINE_S", 0.1)
+    gate = tmp_path / "gate"
+
+    class Screen(StringIO):
+        def write(self, text: str) -> int:
+            if re.match("counting: [1-9]", text):
+                gate.touch()
+            return super().write(text)
+
+    def wait_at_the_gate(row: Any) -> None:
+        while row.id >= 4 and not gate.exists():
+            time.sleep(0.05)
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
     with pipeline_display.spark_work(spark, "counting", 1_000_000):
-        spark.range(64, numPartitions=64).rdd.foreach(lambda _number: time.sleep(0.03))
-    lines = capsys.readouterr().err.splitlines()
+        spark.range(8, numPartitions=8).rdd.foreach(wait_at_the_gate)
+    lines = screen.getvalue().splitlines()
     assert lines[0].startswith("counting: ")
     found = [re.fullmatch(r"counting: ([\d,]+) of 1,000,000 rows ([\d,]+) rows/s", line) for line in lines]
     done = [int(match[1].replace(",", "")) for match in found if match]
@@ -190,37 +236,37 @@ def test_what_is_quick_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err == ""
 
 
-def on_a_terminal(java_home: Path, *words: str) -> str:
-    """What is seen on a terminal that is a command's standard error."""
-    seen, terminal = os.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "pipeline", *words],
-        stdout=subprocess.DEVNULL,
-        stderr=terminal,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "JAVA_HOME": str(java_home)},
-    )
-    os.close(terminal)
-    text = b""
-    with os.fdopen(seen, "rb", buffering=0) as screen, suppress(OSError):  # EIO: nobody writes to it any more
-        while part := screen.read(65536):
-            text += part
-    process.wait(100)
-    return text.decode()
-
-
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_on_a_terminal_it_is_seen_that_spark_starts(tmp_path: Path, flags: list[str]) -> None:
-    """A Java that takes three seconds, and then does not come up."""
+    """A Java that takes its time, and then does not come up."""
+    gate = tmp_path / "gate"
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(
-        '#!/bin/sh\n[ "$1" = -version ] && { echo \'openjdk version "21.0.1"\' >&2; exit; }\nsleep 3\nexit 1\n'
+        '#!/bin/sh\n[ "$1" = -version ] && { echo \'openjdk version "21.0.1"\' >&2; exit; }\n'
+        f"until [ -e {gate} ]; do sleep 0.1; done\nexit 1\n"
     )
     java.chmod(0o755)
     history = write_history(tmp_path / "history", ROWS[:10])
-    seen = on_a_terminal(tmp_path, "stats", "--history", history, "--master", "local[2]", *flags)
-    assert ("starting Spark on local[2]" in seen) is not bool(flags), seen
-    assert "holdfast: Spark did not start on local[2]" in seen
+    seen, terminal = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "pipeline", "stats", "--history", history, "--master", "local[2]", *flags],
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "JAVA_HOME": str(tmp_path)},
+    )
+    os.close(terminal)
+    if flags:  # nothing will be seen that could be waited for
+        threading.Timer(3, gate.touch).start()
+    text = ""
+    with os.fdopen(seen, "rb", buffering=0) as screen, suppress(OSError):  # EIO: nobody writes to it any more
+        while part := screen.read(65536):
+            text += part.decode()
+            if "starting Spark on local[2]" in text:
+                gate.touch()
+    process.wait(LIMIT_S)
+    assert ("starting Spark on local[2]" in text) is not bool(flags), text
+    assert "holdfast: Spark did not start on local[2]" in text
 
 
 def test_where_nobody_watches_waiting_shows_nothing(
@@ -245,8 +291,6 @@ def rows_in(data: Path) -> int:
     return DeltaTable(data / "history").to_pyarrow_table().num_rows if (data / "history" / "_delta_log").exists() else 0
 
 
-def snapshot(broker: Holdfast) -> dict[str, str]:
-    from holdfast.spark.mqtt.retained import read_snapshot
-
-    rows = [row for rows, _ in read_snapshot(link_options(broker.port), "site/#", 0, 5.0, 30) for row in rows]
+def snapshot(broker: Holdfast, count: int) -> dict[str, str]:
+    rows = retained_rows(link_options(broker.port), "site/#", count)
     return {row["topic"]: row["payload"].decode() for row in rows}

@@ -19,7 +19,9 @@ from holdfast.history.schema import FORMAT_APP_ID, LIVE_APP_ID, RETENTION_APP_ID
 from holdfast.spark.failure import reason
 from holdfast.spark.options import micros
 from holdfast.spark.ranges import Piece, read_piece
+from spark.brokers import LIMIT_S
 from spark.publishes import START, Row, publishes, write_history
+from spark.streams import start_stream
 
 ROWS = publishes(3_000, topics=60, seed=1)
 
@@ -145,13 +147,9 @@ class Drain:
     def run(self, path: str, **options: str | int | bool) -> list[list[int]]:
         self.batches = []
         frame = self.spark.readStream.format("holdfast").options(**options).load(path)
-        query = (
-            frame.writeStream.foreachBatch(self._keep)
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination(60)
+        writer = frame.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(self.checkpoint))
+        query = start_stream(writer.trigger(availableNow=True).start)
+        assert query.awaitTermination(LIMIT_S)
         return self.batches
 
     def _keep(self, frame: DataFrame, _batch: int) -> None:

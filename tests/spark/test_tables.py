@@ -22,14 +22,14 @@ from spark.publishes import START, Row, oracle, publishes, write_history
 from spark.test_fold import as_set, expected, normal
 from spark.test_source import after_a_crash
 
-ROWS = publishes(6_000, topics=150, seed=21)
+ROWS = publishes(3_000, topics=150, seed=21)
 WIDTHS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
 def stretched(rows: list[Row]) -> list[Row]:
     """The same rows over some days, so that minutes, hours and days begin and end among them."""
     for row in rows:
-        row["timestamp"] = START + (row["timestamp"] - START) * 3000
+        row["timestamp"] = START + (row["timestamp"] - START) * 6000
         if row["expires_at"] is not None:
             row["expires_at"] = row["timestamp"] + timedelta(minutes=row["offset"] % 300)
     return rows
@@ -41,7 +41,7 @@ stretched(ROWS)
 def advance_all(keeper: Keeper, sizes: random.Random) -> None:
     """Every table by batches of its own random sizes, as after crashes."""
     for name in FOLLOWING:
-        while keeper.advance(name, sizes.randrange(700, 2500)):
+        while keeper.advance(name, sizes.randrange(350, 1250)):
             pass
 
 
@@ -51,12 +51,12 @@ def built(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Keep
     # leaves so small that batches touch some and not others, and that files are cut and crowded
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leaves, "LEAF_ROWS", 25)
-        patch.setattr(leaves, "TASK_ROWS", 90)
-        patch.setattr(leaves, "ROWS_ASKED", 1200)
-        write_history(folder / "history", ROWS[:4000], files=3)
+        patch.setattr(leaves, "TASK_ROWS", 250)
+        patch.setattr(leaves, "ROWS_ASKED", 600)
+        write_history(folder / "history", ROWS[:2000], files=3)
         keeper = Keeper(spark, str(folder / "history"), str(folder / "out"))
         advance_all(keeper, random.Random(1))
-        write_history(folder / "history", ROWS[4000:], files=2)
+        write_history(folder / "history", ROWS[2000:], files=2)
         keeper.refresh()
         advance_all(keeper, random.Random(2))
     keeper.close()
@@ -81,7 +81,7 @@ def test_retained_is_the_fold(built: Keeper) -> None:
     assert len({row["topic"] for row in rows}) == len(rows)
 
 
-@pytest.mark.parametrize("index", [1, 700, 3999, 4000, 5555, 5999])
+@pytest.mark.parametrize("index", [1, 350, 1999, 2000, 2777, 2999])
 def test_intervals_answer_for_any_moment(spark: SparkSession, built: Keeper, index: int) -> None:
     spans = built.tables["retained_intervals"].frame(spark)
     row = ROWS[index]

@@ -1,14 +1,13 @@
 """Reading while the ground moves: the broker is killed, history is compacted and vacuumed, and each row comes once."""
 
 import signal
-import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import StoreError
 from holdfast.spark.jobs.run import Runner
@@ -16,6 +15,7 @@ from holdfast.spark.keeper import FOLLOWING, Keeper
 from holdfast.spark.merge import BY_TOPIC
 from spark.brokers import Holdfast, publisher, wait_for
 from spark.publishes import publishes, write_history
+from spark.streams import start_stream
 
 ROWS = publishes(2_000, topics=50, seed=41)
 
@@ -26,13 +26,8 @@ class Follower:
     def __init__(self, spark: SparkSession, history: str, checkpoint: Path) -> None:
         self.seen: Counter[int] = Counter()
         stream = spark.readStream.format("holdfast").options(maxOffsetsPerTrigger=400, rowsPerPartition=100)
-        self.query: StreamingQuery = (
-            stream.load(history)
-            .writeStream.foreachBatch(self._keep)
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(processingTime="100 milliseconds")
-            .start()
-        )
+        writer = stream.load(history).writeStream.foreachBatch(self._keep).option("checkpointLocation", str(checkpoint))
+        self.query = start_stream(writer.trigger(processingTime="100 milliseconds").start)
 
     def _keep(self, frame: DataFrame, _batch: int) -> None:
         self.seen.update(row.offset for row in frame.select("offset").collect())
@@ -42,6 +37,7 @@ class Follower:
         return len(self.seen) >= count
 
     def stop(self) -> None:
+        self.query.processAllAvailable()
         self.query.stop()
         assert self.query.exception() is None
 
@@ -68,9 +64,8 @@ def test_a_stream_goes_on_while_the_broker_is_killed_and_started_again(spark: Sp
             if life < 2:
                 broker.stop(signal.SIGKILL)  # what was acknowledged may not be in history yet
                 broker.start()
-        wait_for(lambda: len(offsets_of(history)) >= sent, "everything acknowledged in history", 60)
-        wait_for(lambda: follower.has(sent), "everything in the stream", 120)
-        time.sleep(0.5)
+        wait_for(lambda: len(offsets_of(history)) >= sent, "everything acknowledged in history")
+        wait_for(lambda: follower.has(sent), "everything in the stream")
         follower.stop()
     finally:
         broker.stop()
@@ -89,9 +84,9 @@ def test_a_stream_goes_on_while_history_is_compacted_and_vacuumed(spark: SparkSe
         table = DeltaTable(history)
         table.optimize.compact()
         vacuumed += len(table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False))
-        time.sleep(0.2)
+        wait_for(partial(follower.has, at - 400), "the stream to be not far behind")
     assert vacuumed > 80
-    wait_for(lambda: follower.has(2000), "all rows", 200)
+    wait_for(lambda: follower.has(2000), "all rows")
     follower.stop()
     assert follower.seen == Counter(range(1, 2001))
 
