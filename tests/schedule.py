@@ -6,9 +6,9 @@ xdist's own groups rest on an id that newer versions of pytest do not let it cha
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-# One Spark session, one browser, one list of parts, cases that follow one another. Tests that start Spark as a process
-# of its own can go elsewhere.
-OWN_PROCESSES = ("tests/spark/test_exactly_once.py", "tests/spark/test_pipeline_cli.py")
+# One browser, one list of parts, cases that follow one another; and two Spark sessions, since one alone would be the last
+# to end.
+SECOND_SPARK = tuple(f"tests/spark/test_{name}.py" for name in ("exactly_once", "pipeline_cli", "tables", "jobs", "fold"))
 SHARED = ("tests/spark/", "tests/browser/", "tests/service/", "tests/security/test_dependencies.py")
 # Brokers with settings of their own, started once for all tests of a file that ask for them.
 SHARED_BY_FILE = ("tests/conformance/", "tests/api/", "tests/unit/")
@@ -29,7 +29,9 @@ FIRST = (
 
 
 def group_of(nodeid: str) -> str:
-    for start in (*OWN_PROCESSES, *SHARED):
+    if nodeid.startswith(SECOND_SPARK):
+        return "tests/spark/ of the second session"
+    for start in SHARED:
         if nodeid.startswith(start):
             return start
     return nodeid.partition("::")[0] if nodeid.startswith(SHARED_BY_FILE) else nodeid
