@@ -217,6 +217,7 @@ def scan(data: bytes, position: int, after: int, limit: int, checksum: Checksum)
             found.together_after = offset
         position = stop
         if kind < OWN:
+            last = max(last, offset)  # what it came after is behind us, even if it could not be read
             if kind == RESERVED:
                 found.reserved = max(found.reserved, own_number(record))
                 found.closed = 0
@@ -257,9 +258,11 @@ def take_batch(records: list[bytes], batch: bytes, last: int, limit: int) -> int
 
 
 def first_offset(record: bytes) -> int:
-    """The offset of a record, of the first one where it is a batch."""
-    is_batch = record[1] == BATCH and len(record) >= BATCH_HEAD
-    return read_i64_le(record, RECORD_MIN + LENGTH_SIZE + 2 if is_batch else 2)
+    """The lowest offset that a record, or the first one of a batch, may have."""
+    if record[1] == BATCH and len(record) >= BATCH_HEAD:
+        return read_i64_le(record, RECORD_MIN + LENGTH_SIZE + 2)
+    offset = int(read_i64_le(record, 2))
+    return offset + 1 if record[1] < OWN else offset
 
 
 def may_be_frame(data: bytes, position: int, end: int) -> bool:

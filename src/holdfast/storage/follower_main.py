@@ -154,13 +154,17 @@ class HistoryFollower(Follower):
         from holdfast.history.writer import HistoryWriter
 
         self.writer = HistoryWriter(self.folder.history, self.folder.quarantine, self.folder.journal_keeps_from())
-        self.writer.mark_live(self.options.live_from)
-        if self.writer.repaired:
-            report(note=self.writer.repaired)
-        since, upto = self.watched
-        # What a watcher has passed over may be gone from the journal, which is no loss.
-        self.reached = max(self.writer.last, upto) if self.writer.last >= since else self.writer.last
-        self.sync()
+        try:
+            self.writer.mark_live(self.options.live_from)
+            if self.writer.repaired:
+                report(note=self.writer.repaired)
+            since, upto = self.watched
+            # What a watcher has passed over may be gone from the journal, which is no loss.
+            self.reached = max(self.writer.last, upto) if self.writer.last >= since else self.writer.last
+            self.sync()
+        except BaseException:
+            self.writer.close()  # or the next try would find the table in use
+            raise
         self.busy_at = time.monotonic()
         return self.reached
 
