@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from holdfast.broker.access import SUBSCRIBE as SUBSCRIBE_RIGHT
 from holdfast.broker.delivery import write
 from holdfast.broker.publishing import check_user_properties, redistribute
+from holdfast.broker.seen import SUBSCRIBE_DENIED, Seen
 from holdfast.broker.session import Connection, Session, Snapshot, Subscription
 from holdfast.broker.snapshot import NOT_SINCE, begin, carry_over, end_all, step
 from holdfast.broker.topics import SHARE, is_valid_filter, is_well_formed, split_share
@@ -44,6 +45,8 @@ def on_subscribe(broker: "Broker", connection: Connection, packet: Subscribe) ->
     begun: list[Snapshot] = []
     for request in packet.requests:
         reason = subscribe(broker, session, request, identifier, since, begun)
+        if reason == NOT_AUTHORIZED:
+            on_subscribe_denied(broker, connection, request)
         if reason >= 0x80 and not connection.agreed.is_v5:
             reason = SUBSCRIBE_FAILURE_311
         reasons.append(reason)
@@ -51,6 +54,15 @@ def on_subscribe(broker: "Broker", connection: Connection, packet: Subscribe) ->
     broker.effects.write_to(connection)
     for snapshot in begun:
         step(broker, snapshot, FIRST_QUANTUM)
+
+
+def on_subscribe_denied(broker: "Broker", connection: Connection, request: SubscriptionRequest) -> None:
+    broker.counters.subscribes_denied += 1
+    if broker.effects.has_room_to_see():
+        detail: dict[str, object] = {"filter": request.topic_filter, "qos": request.qos}
+        broker.effects.seen.append(
+            Seen(SUBSCRIBE_DENIED, connection, connection.client_id, connection.username, detail)
+        )
 
 
 def suback(connection: Connection, kind: int, packet_id: int, reasons: list[int]) -> bytes:
