@@ -1,8 +1,8 @@
 """Text for people: one line per event on standard error, as `key=value` pairs or as JSON.
 
 Modules write with the standard library (`logging.getLogger("holdfast.net")`) and put an event's values into `extra`.
-What a client chose (ids, topics) is quoted wherever it could be taken for another field or another line, and values
-whose name says that they are secret are never written.
+What a client chose (ids, topics) is quoted wherever it could be taken for another field or another line, in an event as
+in a value, and values whose name says that they are secret are never written.
 """
 
 import json
@@ -16,6 +16,8 @@ from typing import Final, TextIO
 ROOT: Final = "holdfast"
 SECRET: Final = re.compile(r"password|secret|token|authorization|credential", re.IGNORECASE)
 PLAIN: Final = re.compile(r"[\w.:/+#$%@*,;<>()\[\]{}~^&|!?-]+")
+# What an event may be made of without being quoted: no quotes, and no `=`, with which a field would begin.
+PLAIN_EVENT: Final = re.compile(r"[\w .:/+#$%@*,;<>()\[\]{}~^&|!?-]+")
 
 _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -52,7 +54,7 @@ def time_of(record: logging.LogRecord) -> str:
 class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         event = record.getMessage()
-        if not event.isprintable():
+        if not PLAIN_EVENT.fullmatch(event):
             event = quoted(event)
         pairs = [f"{name}={quoted(value)}" for name, value in fields_of(record).items()]
         return " ".join([time_of(record), f"{record.levelname.lower():7}", event, *pairs])

@@ -20,9 +20,9 @@ from holdfast.storage.reserve import Reserve
 
 POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
 
-# What SIGHUP puts in force. The content of certificate files is read again too; other files need a restart.
-RELOADED = {"access", "api", "auth", "bans", "callback", "jwt", "log", "pipeline", "retainer"}
-FIXED = {"api.cors", "auth.allow_anonymous", "retainer.enable", "retainer.storage_type"}
+# What SIGHUP puts in force; all else needs a restart.
+RELOADED = {"access", "api", "auth", "bans", "callback", "jwt", "log", "pipeline", "retainer", "tls"}
+FIXED = {"api.cors", "callback.at_once", "retainer.enable", "retainer.storage_type"}
 ACTIONS = {"publish": PUBLISH, "subscribe": SUBSCRIBE, "retain": RETAIN, "receive": RECEIVE, "all": ALL}
 
 
@@ -45,10 +45,11 @@ def broker_settings(settings: Settings) -> BrokerSettings:
     to.max_qos = limits.max_qos
     to.keep_alive_max = int(limits.keep_alive_max)
     to.session_expiry_max = int(limits.session_expiry_max)
+    to.max_sessions_per_user = limits.max_sessions_per_user
     to.max_client_id_length = limits.max_client_id_length
     to.max_bytes_before_login = limits.max_bytes_before_login
     to.max_user_properties = limits.max_user_properties
-    fill_banned(to, settings)
+    fill_clients(to, settings)
     to.max_tombstones = limits.delta_tombstones
     to.response_information = settings.response_information
     to.retain_available = settings.retainer.enable
@@ -113,7 +114,9 @@ def what_is_recorded(settings: Settings) -> str:
     )
 
 
-def fill_banned(to: BrokerSettings, settings: Settings) -> None:
+def fill_clients(to: BrokerSettings, settings: Settings) -> None:
+    """Sets who may come in under which name, which may change while the broker runs."""
+    to.client_id_pattern = settings.auth.client_id
     to.banned_users = frozenset(settings.bans.users)
     to.banned_client_ids = frozenset(settings.bans.client_ids)
 
@@ -156,6 +159,21 @@ def needs_restart(old: Settings, new: Settings) -> list[str]:
     return [key for key in changed if key in FIXED or key.partition(".")[0] not in RELOADED]
 
 
+def keep_fixed(old: Settings, new: Settings) -> Settings:
+    """Returns the new settings, with those of the old ones that a running broker cannot change."""
+    sections: dict[str, dict[str, object]] = {}
+    update: dict[str, object] = {}
+    for key in needs_restart(old, new):
+        section, dot, name = key.partition(".")
+        if dot:
+            sections.setdefault(section, {})[name] = getattr(getattr(old, section), name)
+        else:
+            update[key] = getattr(old, key)
+    for section, values in sections.items():
+        update[section] = getattr(new, section).model_copy(update=values)
+    return new.model_copy(update=update)
+
+
 def by_key(settings: Settings) -> dict[str, object]:
     """Returns each setting by its name in the configuration: `section.key`, or `key` where there is no section."""
     found: dict[str, object] = {}
@@ -176,6 +194,19 @@ def access_rules(settings: Settings) -> Access | None:
     elif not rules:
         return None
     return Access(rules, auth.no_match == "allow", auth.access_file is not None, auth.check_retain_source)
+
+
+def knows_users(settings: Settings, access: Access | None) -> bool:
+    """Returns whether anybody is known by name, so that a name has to be proven: by a way to log in, a certificate, or
+    what a rule says about one user and not about others.
+    """
+    return (
+        settings.has_logins
+        or any(listener.ca is not None for listener in settings.listeners())
+        or any(policy.users for policy in settings.retainer.policy)
+        or settings.auth.client_id != ""
+        or (access is not None and any(rule.user or rule.users or b"%u" in rule.topic_filter for rule in access.rules))
+    )
 
 
 def toml_rules(settings: Settings) -> list[Rule]:

@@ -14,6 +14,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +22,19 @@ from holdfast import __version__, diagnostics
 from holdfast.broker.core import Broker
 from holdfast.broker.settings import Settings as BrokerSettings
 from holdfast.broker.system import SystemTopics
-from holdfast.config import ConfigError, Listener, Loaded, Settings
+from holdfast.config import ConfigError, Listener, Loaded, Settings, problems_of
+from holdfast.config.checks import exposed_secrets
 from holdfast.config.listener import Endpoint
 from holdfast.errors import UsageError
 from holdfast.from_settings import (
     access_rules,
     broker_settings,
-    fill_banned,
     fill_bans,
+    fill_clients,
     fill_retainer,
     history_options,
+    keep_fixed,
+    knows_users,
     login_methods,
     needs_restart,
     password_file,
@@ -44,7 +48,7 @@ from holdfast.net.authentication import LoginAuthenticator
 from holdfast.net.driver import Driver
 from holdfast.net.peer import StreamPeer
 from holdfast.net.proxy_protocol import ProxyHeaderReader
-from holdfast.net.tls import Certificates
+from holdfast.net.tls import Certificates, Trust
 from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import Origins, WebSocketPeer
 from holdfast.storage.disk import DiskStorage
@@ -115,6 +119,14 @@ async def open_offline(root: Path, settings: BrokerSettings | None = None) -> As
         await storage.stop(None)  # for as long as it takes: the next reader is to find everything
 
 
+@dataclass(frozen=True)
+class Door:
+    """What a listener asks of connections, and what it trusts and shows where it speaks TLS."""
+
+    policy: ListenerPolicy
+    certificates: Certificates | None
+
+
 class Server:
     """A broker with its listeners, signals and periodic work."""
 
@@ -124,16 +136,17 @@ class Server:
         self.stopping = asyncio.Event()
         settings = loaded.settings
         self.broker = Broker(broker_settings(settings), f"hf-{secrets.token_hex(4)}-")
-        self.broker.set_access(access_rules(settings))
+        access = access_rules(settings)
+        self.broker.set_access(access)
         self.driver = Driver(self.broker, loop)
-        self.authenticator = LoginAuthenticator(self.driver, login_methods(settings))
+        self.authenticator = LoginAuthenticator(self.driver, login_methods(settings), knows_users(settings, access))
+        self.broker.authenticator = self.authenticator
         self.bans = Bans()
         fill_bans(self.bans, settings)
         limits = settings.limits
         self.limits = ConnectionLimits(limits.max_connections_per_address, limits.connect_rate_per_address)
-        self.certificates: list[Certificates] = []
+        self.doors: list[Door] = []
         self.servers: list[asyncio.Server] = []
-        self.policies: list[ListenerPolicy] = []
         self.sensors: list[UdpEndpoint] = []
         self.system = SystemTopics(__version__, self.driver.now_ms())
         self.timers: list[asyncio.TimerHandle] = []
@@ -143,14 +156,11 @@ class Server:
 
     async def start(self) -> None:
         self.open_storage()
-        listeners = self.loaded.settings.listeners()
-        if self.loaded.settings.has_logins or any(not listener.allow_anonymous for listener in listeners):
-            # Where names are kept, a name is never taken unproven, not even where one need not give any.
-            self.broker.authenticator = self.authenticator
+        warn_of_secrets(self.loaded.settings)
         self.loop.add_signal_handler(signal.SIGTERM, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGINT, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)
-        for listener in listeners:
+        for listener in self.loaded.settings.listeners():
             await self.listen(listener)
         self.driver.start()
         if self.storage is not None:
@@ -181,14 +191,16 @@ class Server:
 
     async def listen(self, listener: Listener) -> None:
         settings = self.loaded.settings
+        certificates = Certificates(make_trust(settings, listener)) if listener.is_tls else None
+        context = certificates.context if certificates is not None else None
+        policy = self.make_policy(listener, certificates)
+        self.doors.append(Door(policy, certificates))
         if listener.scheme == "udp":
-            self.listen_for_sensors(listener)
+            self.listen_for_sensors(listener, policy)
             return
         if listener.scheme in ("http", "https"):
-            self.listen_http(listener)
+            self.listen_http(listener, context)
             return
-        policy = self.make_policy(listener)
-        context = self.tls_context(listener)
         try:
             server = await self.loop.create_server(
                 self.peer_factory(listener, policy),
@@ -202,33 +214,14 @@ class Server:
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
         self.servers.append(server)
-        self.policies.append(policy)
         for sock in server.sockets:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             say_listening(listener.scheme, *sock.getsockname()[:2])
 
-    def tls_context(self, listener: Listener) -> ssl.SSLContext | None:
-        """None where the listener speaks in the clear."""
-        if not listener.is_tls:
-            return None
-        tls = self.loaded.settings.tls
-        certificates = Certificates(
-            listener.cert,
-            listener.key,
-            listener.ca,
-            listener.require_client_certificate,
-            tls.min_version,
-            tls.ciphers,
-            listener.crl,
-        )
-        self.certificates.append(certificates)
-        return certificates.context
-
-    def listen_http(self, listener: Listener) -> None:
+    def listen_http(self, listener: Listener, context: ssl.SSLContext | None) -> None:
         """Serve API and dashboard on this listener too."""
         if not can_serve_http():
             return
-        context = self.tls_context(listener)
         if self.http is None:
             self.http = self.make_http()
         try:
@@ -261,7 +254,7 @@ class Server:
         authenticator = ApiAuthenticator(self.broker, keys, users, settings.api.admins, self.bans)
         return HttpService(status, authenticator, settings.api.cors)
 
-    def make_policy(self, listener: Listener) -> ListenerPolicy:
+    def make_policy(self, listener: Listener, certificates: Certificates | None) -> ListenerPolicy:
         settings = self.loaded.settings
         return ListenerPolicy(
             listener.max_connections,
@@ -271,6 +264,7 @@ class Server:
             self.limits,
             listener.proxy,
             settings.tls.identity,
+            certificates,
         )
 
     def peer_factory(self, listener: Listener, policy: ListenerPolicy) -> Callable[[], Any]:
@@ -285,14 +279,13 @@ class Server:
             return lambda: ProxyHeaderReader(driver, policy, make(), float(settings.limits.connect_timeout))
         return make
 
-    def listen_for_sensors(self, listener: Listener) -> None:
+    def listen_for_sensors(self, listener: Listener, policy: ListenerPolicy) -> None:
         """MQTT-SN: every client of the listener is behind the one socket."""
         try:
             sock = open_socket(listener.host, listener.port)
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
         settings = self.loaded.settings
-        policy = self.make_policy(listener)
         endpoint = UdpEndpoint(self.driver, policy, sensor_settings(settings, listener), sock)
         self.sensors.append(endpoint)
         endpoint.start()
@@ -328,28 +321,43 @@ class Server:
         """SIGHUP: certificates, log level, users, access rules, retainer limits; says what could not be changed."""
         try:
             loaded = self.loaded.reload()
-            rules = access_rules(loaded.settings)
-            methods = login_methods(loaded.settings)
-            keys, users = api_secrets(loaded.settings)
-            for certificates in self.certificates:
-                certificates.reload()
+            left = needs_restart(self.loaded.settings, loaded.settings)
+            settings = keep_fixed(self.loaded.settings, loaded.settings)
+            problems = problems_of(settings, loaded.origins)
+            if problems:  # without what needs a restart it would not do
+                raise ConfigError(f"before a restart: {'; '.join(str(problem) for problem in problems)}")
+            access = access_rules(settings)
+            methods = login_methods(settings)
+            keys, users = api_secrets(settings)
+            listeners = settings.listeners()
+            trusts = [make_trust(settings, listener) if listener.is_tls else None for listener in listeners]
         except (ConfigError, OSError) as error:
             log.error("reload failed, everything stays as it was", extra={"error": str(error)})
             return
-        diagnostics.configure(loaded.settings.log.level, loaded.settings.log.format)
-        self.broker.set_access(rules)
-        fill_retainer(self.broker.settings, loaded.settings)
-        self.broker.set_policies(retainer_policies(loaded.settings))
-        self.authenticator.configure(methods)
-        fill_bans(self.bans, loaded.settings)
-        fill_banned(self.broker.settings, loaded.settings)
+        diagnostics.configure(settings.log.level, settings.log.format)
+        self.broker.set_access(access)
+        fill_retainer(self.broker.settings, settings)
+        self.broker.set_policies(retainer_policies(settings))
+        fill_bans(self.bans, settings)
+        fill_clients(self.broker.settings, settings)
+        for door, listener, trust in zip(self.doors, listeners, trusts, strict=True):
+            door.policy.allow_anonymous = listener.allow_anonymous
+            door.policy.identity = settings.tls.identity
+            if door.certificates is not None and trust is not None:
+                door.certificates.use(trust)
+        gone = names_of(self.authenticator.methods.passwords) - names_of(methods.passwords)
+        self.authenticator.configure(methods, knows_users(settings, access))
+        ended = self.authenticator.end_unproven()
+        self.driver.drop_wills(gone)
         if self.http is not None:
-            self.http.authenticator.replace(keys, users, loaded.settings.api.admins)
-        left = needs_restart(self.loaded.settings, loaded.settings)
-        self.loaded = loaded
+            self.http.authenticator.replace(keys, users, settings.api.admins)
+        self.loaded = replace(loaded, settings=settings)
         log.info("reloaded certificates, log level, users, access rules, bans, retainer limits and policies")
+        if ended:
+            log.info("ended connections whose login does not hold any more", extra={"count": ended})
         if left:
-            log.warning("these settings need a restart", extra={"settings": ", ".join(left)})
+            log.warning("these settings need a restart and stay as they were", extra={"settings": ", ".join(left)})
+        warn_of_secrets(settings)
 
     async def stop(self) -> None:
         begun_s = self.loop.time()
@@ -364,13 +372,13 @@ class Server:
         log.info("stopping", extra={"clients": self.broker.counters.connected_now})
         self.driver.stop()
         deadline = begun_s + SHUTDOWN_GRACE_S
-        while any(policy.peers for policy in self.policies) and self.loop.time() < deadline:
-            for policy in self.policies:
-                for peer in list(policy.peers):
+        while any(door.policy.peers for door in self.doors) and self.loop.time() < deadline:
+            for door in self.doors:
+                for peer in list(door.policy.peers):
                     peer.close("the server is shutting down")
             await asyncio.sleep(0.02)
-        for policy in self.policies:
-            for peer in list(policy.peers):
+        for door in self.doors:
+            for peer in list(door.policy.peers):
                 peer.abort()
         self.authenticator.stop()
         if self.storage is not None:
@@ -422,6 +430,29 @@ def raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def make_trust(settings: Settings, listener: Listener) -> Trust:
+    """Raises ConfigError when a file of the listener's cannot be used."""
+    tls = settings.tls
+    return Trust(
+        listener.cert,
+        listener.key,
+        listener.ca,
+        listener.require_client_certificate,
+        tls.min_version,
+        tls.ciphers,
+        listener.crl,
+    )
+
+
+def names_of(passwords: PasswordFile | None) -> frozenset[str]:
+    return frozenset(passwords.users) if passwords is not None else frozenset()
+
+
+def warn_of_secrets(settings: Settings) -> None:
+    for key, path in exposed_secrets(settings):
+        log.warning("everybody on this machine can read a secret, expected mode 0600", extra={"key": key, "file": path})
 
 
 def api_secrets(settings: Settings) -> tuple[PasswordFile | None, PasswordFile | None]:

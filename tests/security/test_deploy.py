@@ -29,6 +29,12 @@ def test_the_unit_is_sound_and_its_sandbox_tight(tmp_path: Path) -> None:
     assert float(found[1]) < 2.5
 
 
+def test_the_unit_is_given_its_secrets_and_needs_no_file_that_others_can_read() -> None:
+    lines = (DEPLOY / "holdfast.service").read_text().splitlines()
+    assert "DynamicUser=yes" in lines
+    assert "LoadCredential=users:/etc/holdfast/users" in lines
+
+
 def test_the_image_runs_as_a_user_of_its_own_and_holds_no_secret() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     last = text[text.rindex("\nFROM ") :]

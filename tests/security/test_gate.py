@@ -144,7 +144,8 @@ def test_pages_of_other_sites_may_not_connect(start_broker: Start) -> None:
     broker = start_broker(listen=["ws://127.0.0.1:0"], websocket__origins="https://ops.example", history__enable=False)
     port = broker.ports["ws"]
     assert upgrade(port, None) == 101
-    assert upgrade(port, f"http://127.0.0.1:{port + 1}") == 101
+    assert upgrade(port, f"http://127.0.0.1:{port}") == 101
+    assert upgrade(port, f"http://127.0.0.1:{port + 1}") == 403
     assert upgrade(port, "https://ops.example") == 101
     for origin in ("http://evil.example", "null", "https://ops.example.evil.example", "file://", ""):
         assert upgrade(port, origin) == 403

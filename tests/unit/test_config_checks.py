@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import ConfigError, load
+from holdfast.config.checks import exposed_secrets
 
 
 def problems(*assignments: str, listen: list[str] | None = None) -> list[str]:
@@ -82,3 +83,28 @@ def test_the_data_folder_must_not_be_a_file(tmp_path: Path) -> None:
 def test_times_that_must_pass_are_not_zero(key: str) -> None:
     (problem,) = problems(f"{key}=0")
     assert problem.startswith(f"{key} (--set): expected more than 0")
+
+
+def test_a_secret_that_everybody_can_read_is_named(tmp_path: Path) -> None:
+    names = ["users", "keys", "secret", "jwt", "tls.key", "cert"]
+    for name in names:
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o644)
+    assignments = [
+        f"auth.password_file={tmp_path}/users",
+        f"api.key_file={tmp_path}/keys",
+        f"callback.secret_file={tmp_path}/secret",
+        f"jwt.key_file={tmp_path}/jwt",
+        f"tls.cert={tmp_path}/cert",
+        f"tls.key={tmp_path}/tls.key",
+    ]
+
+    def exposed(*more: str) -> list[str]:
+        listen = ["tls://127.0.0.1:8883", "wss://127.0.0.1:8084"]
+        return [key for key, _ in exposed_secrets(load(None, listen, None, [*assignments, *more], {}).settings)]
+
+    assert exposed() == ["auth.password_file", "api.key_file", "callback.secret_file", "tls.key"]
+    assert "jwt.key_file" in exposed("jwt.algorithms=HS256"), "a secret, and no public key"
+    for name in names:
+        (tmp_path / name).chmod(0o640)
+    assert exposed("jwt.algorithms=HS256") == []

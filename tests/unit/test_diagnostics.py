@@ -1,6 +1,7 @@
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -89,3 +90,25 @@ def test_events_below_the_level_are_left_out_and_the_level_can_change() -> None:
     lines = stream.getvalue().splitlines()
     assert len(lines) == 1
     assert lines[0].endswith("loud")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1', expected an offset client_id=admin address=10.0.0.1 x='",
+        'x" client_id="admin',
+        "a=b",
+        "line\nbreak",
+        "escape \x1b[2J",
+        "back\\slash",
+        "separator\u2028here",
+    ],
+)
+def test_what_a_client_says_forges_no_field_and_no_line(text: str) -> None:
+    for event, extra in ((f"protocol error: it is {text}", {}), ("protocol error", {"error": text})):
+        line = written("text", event, **extra)
+        assert line.count("\n") == 1
+        unquoted = re.sub(r'"(?:[^"\\]|\\.)*"', '""', line.rstrip("\n"))
+        assert "client_id" not in unquoted
+        assert "\x1b" not in line
+        assert [part for part in unquoted.split() if "=" in part] == (['error=""'] if extra else [])

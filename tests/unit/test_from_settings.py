@@ -8,6 +8,9 @@ from holdfast.from_settings import needs_restart, what_is_recorded
 TAKEN_OVER = [
     {"log": {"level": "debug"}},
     {"auth": {"check_retain_source": False}},
+    {"auth": {"allow_anonymous": True}},
+    {"auth": {"client_id": "%u-*"}},
+    {"tls": {"min_version": "1.3"}},
     {"bans": {"users": ["mallory"]}},
     {"retainer": {"max_retained_messages": 5}},
     {"access": [{"permission": "deny", "action": "publish", "filter": "#"}]},
@@ -15,8 +18,8 @@ TAKEN_OVER = [
 NEED_A_RESTART = [
     ({"limits": {"max_qos": 1}}, ["limits.max_qos"]),
     ({"retainer": {"storage_type": "ram", "max_payload_size": "1KB"}}, ["retainer.storage_type"]),
-    ({"auth": {"allow_anonymous": True}}, ["auth.allow_anonymous"]),
-    ({"tls": {"min_version": "1.3"}}, ["tls.min_version"]),
+    ({"callback": {"url": "http://127.0.0.1:1/", "at_once": 3}}, ["callback.at_once"]),
+    ({"listen": ["tcp://127.0.0.1:1"]}, ["listen"]),
     ({"api": {"cors": ["https://example.org"]}}, ["api.cors"]),
     ({"durability": "none", "sys": {"interval": 3}}, ["durability", "sys.interval"]),
 ]

@@ -16,7 +16,8 @@ ANY_QOS: Final = -1
 
 @final
 class Rule:
-    """`%c` and `%u` in the filter stand for the client id and the user name, and never for more than one level.
+    """`%c` and `%u` in the filter stand for the client id and the user name, and never for more than one level. With a
+    name that is none, a rule that allows does not exist, and one that denies covers more (`levels_denied`).
 
     Each condition is None, or empty, where the rule does not ask: `users` (any of these names), `qos` (a bit for each
     QoS it is about), `certified` (only clients that showed a certificate). `origin` says where the rule is written.
@@ -54,7 +55,7 @@ class Rule:
         client = client_id.encode()
         filled: list[bytes] = []
         for level in self.levels:
-            if (b"%u" in level and not is_plain(user)) or (b"%c" in level and not is_plain(client)):
+            if (b"%u" in level and not self.takes(user)) or (b"%c" in level and not self.takes(client)):
                 return None
             # One pass per placeholder, client id last: a user name of "%c" stays what it is.
             parts = level.split(b"%u")
@@ -62,6 +63,22 @@ class Rule:
                 parts[i] = parts[i].replace(b"%c", client)
             filled.append(user.join(parts))
         return filled
+
+    def takes(self, name: bytes) -> bool:
+        """Return whether a name can stand in the filter. No name at all is no reason to allow, and none to deny."""
+        return is_plain(name) or (len(name) == 0 and not self.allow)
+
+    def levels_denied(self) -> list[bytes]:
+        """Return what a rule that denies covers for a client whose name would change the shape of the pattern: all that
+        might be meant, from the level on where the name should stand.
+        """
+        before: list[bytes] = []
+        for level in self.levels:
+            if b"%u" in level or b"%c" in level:
+                break
+            before.append(level)
+        before.append(b"#")
+        return before
 
     def is_about(self, action: int, username: str, client_id: str, qos: int, certified: bool) -> bool:
         if self.actions & action == 0 or (self.certified and not certified):
@@ -98,6 +115,7 @@ class Access:
         self.subscribes_freely: Final = subscribes_freely
         self.check_source: Final = check_source
         self.asks_qos: Final = any_qos(rules)
+        self.asks_certificate: Final = any_certified(rules)
 
     def may(
         self,
@@ -123,7 +141,11 @@ class Access:
                 continue
             filled = rule.levels_for(username, client_id)
             if filled is None:
-                continue
+                if rule.allow:
+                    continue
+                filled = rule.levels_denied()
+                if len(filled) == 1:
+                    return rule
             if covers(filled, levels) if action == SUBSCRIBE else matches(filled, levels):
                 return rule
         return None
@@ -150,3 +172,7 @@ class Access:
 
 def any_qos(rules: list[Rule]) -> bool:
     return any(rule.qos != 0 for rule in rules)
+
+
+def any_certified(rules: list[Rule]) -> bool:
+    return any(rule.certified for rule in rules)

@@ -16,6 +16,7 @@ from holdfast.broker.inbound import PublishRun, has_slow_receivers, receive
 from holdfast.broker.lifecycle import (
     close,
     disconnect,
+    drop_will,
     end_session,
     on_authenticated,
     on_authenticated_again,
@@ -44,6 +45,7 @@ from holdfast.protocol.mqtt.encode import encode_connack
 from holdfast.protocol.mqtt.packets import V311, ConnAck, Connect
 from holdfast.protocol.mqtt.reasons import (
     KEEP_ALIVE_TIMEOUT,
+    NOT_AUTHORIZED,
     QUOTA_EXCEEDED,
     SERVER_SHUTTING_DOWN,
     UNACCEPTABLE_PROTOCOL_311,
@@ -73,6 +75,7 @@ class Broker:
         self.subscriptions = SubscriptionTree()
         self.retained = RetainedStore(settings)
         self.sessions: dict[str, Session] = {}
+        self.kept_sessions: dict[str, int] = {}  # by user; of those that outlive their connection
         self.routes: dict[bytes, Route] = {}
         self.routes_size = 0
         self.running: deque[Snapshot] = deque()
@@ -258,6 +261,24 @@ class Broker:
             close(self, connection, reason)
         return self.finish()
 
+    def expel(self, connection: Connection, text: str, now_ms: int) -> Effects:
+        """Disconnect a client that would not be let in any more. It has no last word: its will is not sent."""
+        self.begin(now_ms)
+        session = connection.session
+        if session is not None and session.connection is connection:
+            drop_will(self, session)
+        if connection.state != CLOSED:
+            disconnect(self, connection, NOT_AUTHORIZED, text)
+        return self.finish()
+
+    def drop_wills(self, usernames: frozenset[str], now_ms: int) -> Effects:
+        """Forget the wills of absent clients of users that are no more."""
+        self.begin(now_ms)
+        for session in self.sessions.values():
+            if session.connection is None and session.owner in usernames:
+                drop_will(self, session)
+        return self.finish()
+
     def end_session(self, client_id: str, now_ms: int) -> Effects:
         """Forget an absent client's session at an operator's request, if there is one."""
         self.begin(now_ms)
@@ -403,6 +424,24 @@ class Broker:
             client_id = f"{self.id_prefix}{self.last_assigned}"
             if client_id not in self.sessions:
                 return client_id
+
+    def name_unasked(self, connection: Connection, packet: Connect) -> str | None:
+        """Return the name under which a client is let in at once; None when it has to prove first who it is."""
+        authenticator = self.authenticator
+        if authenticator is None:
+            return packet.username or ""
+        return authenticator.name_unasked(packet.username, packet.password, connection.peer)
+
+    def count_kept(self, session: Session) -> None:
+        """Keep count of the sessions that outlive their connection, by user."""
+        kept = session.expiry_s > 0 and not session.ended
+        if kept != session.counted:
+            session.counted = kept
+            count = self.kept_sessions.get(session.owner, 0) + (1 if kept else -1)
+            if count > 0:
+                self.kept_sessions[session.owner] = count
+            else:
+                self.kept_sessions.pop(session.owner, None)
 
     def begin_authentication(self, connection: Connection, packet: Connect) -> None:
         authenticator = self.authenticator

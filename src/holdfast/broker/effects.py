@@ -10,8 +10,12 @@ from typing import Final, final
 
 from holdfast.broker.batch import Batch
 from holdfast.broker.log import Log
+from holdfast.broker.seen import Seen
 from holdfast.broker.session import Connection
 from holdfast.errors import StoreError
+
+# Events of one call that are told one by one: a flood of them costs no more than counting.
+SEEN_MOST: Final = 64
 
 
 @final
@@ -27,7 +31,8 @@ class Accepted:
 class Effects:
     """In the order in which they are carried out: `records` are to be kept together, `writes` are connections with
     bytes in their outbox (which wait for the records where `Outbox.waits` says so), `closes` are closed after that, and
-    `notes` are lines of diagnostics. `accepted` is the answer to a publish by the server itself or its API.
+    `notes` are lines of diagnostics. `seen` is what operators may want to know of clients; `unseen` counts what there
+    was no room for. `accepted` is the answer to a publish by the server itself or its API.
     """
 
     def __init__(self) -> None:
@@ -36,6 +41,8 @@ class Effects:
         self.writes: list[Connection] = []
         self.closes: list[Connection] = []
         self.notes: list[tuple[Connection, str]] = []
+        self.seen: list[Seen] = []
+        self.unseen = 0
         self.accepted: Accepted | None = None
 
     def write_to(self, connection: Connection) -> None:
@@ -44,6 +51,13 @@ class Effects:
         if not outbox.listed:
             outbox.listed = True
             self.writes.append(connection)
+
+    def has_room_to_see(self) -> bool:
+        """Return whether one more event may be added to `seen`; if not, it is counted."""
+        if len(self.seen) < SEEN_MOST:
+            return True
+        self.unseen += 1
+        return False
 
 
 @final
@@ -62,7 +76,10 @@ class Counters:
         self.bytes_sent_by_version = [0] * 8
         self.datagrams_dropped = 0  # that were no packet, came from strangers too often, or asked for more than allowed
         self.connections_opened = 0
+        self.connects_accepted = 0
         self.connects_refused = 0
+        self.logins_failed = 0
+        self.disconnects = 0
         self.connected_now = 0
         self.connected_most = 0
         self.sessions_taken_over = 0
@@ -70,6 +87,8 @@ class Counters:
         self.protocol_errors = 0
         self.publishes_refused = 0
         self.clients_sent_away = 0  # since they did not read what they had asked for
+        self.publishes_denied = 0  # of these, for want of a right
+        self.subscribes_denied = 0
         self.dropped_slow = 0  # QoS 0 for a reader that does not keep up
         self.dropped_queue_full = 0
         self.dropped_expired = 0

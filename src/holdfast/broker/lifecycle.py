@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from holdfast.broker.delivery import pump, resend, write
 from holdfast.broker.message import Publisher
 from holdfast.broker.publishing import check_publish, check_user_properties, publish_as, redistribute
+from holdfast.broker.seen import CONNECT_REFUSED, DISCONNECTED, LOGIN_FAILED, Seen
+from holdfast.broker.seen import CONNECTED as CAME_IN
 from holdfast.broker.session import FOREVER, Connection, PendingWill, Session, is_reserved
 from holdfast.broker.snapshot import end_all
 from holdfast.broker.timers import KEEP_ALIVE, SESSION_EXPIRY, WILL, Timer
@@ -29,6 +31,7 @@ from holdfast.protocol.mqtt.reasons import (
     NOT_AUTHORIZED,
     PACKET_TOO_LARGE,
     QOS_NOT_SUPPORTED,
+    QUOTA_EXCEEDED,
     REAUTHENTICATE,
     RETAIN_NOT_SUPPORTED,
     SERVER_BUSY,
@@ -49,15 +52,16 @@ def on_connect(broker: "Broker", connection: Connection, packet: Connect) -> Non
     connection.agreed.read(packet)
     reason = validate_connect(broker, packet)
     if reason != SUCCESS:
-        refuse(broker, connection, reason)
+        refuse(broker, connection, reason, packet.client_id)
         return
     properties = packet.properties
     method = properties.auth_method if properties is not None else None
     if connection.identity and method is None:  # the transport has proven who it is
         accept_connect(broker, connection, packet, connection.identity)
         return
-    if broker.authenticator is None:
-        accept_connect(broker, connection, packet, packet.username or "")
+    name = broker.name_unasked(connection, packet) if method is None else None
+    if name is not None:
+        accept_connect(broker, connection, packet, name)
         return
     connection.state = AUTHENTICATING
     connection.connect = packet
@@ -107,7 +111,7 @@ def on_authenticated(broker: "Broker", connection: Connection, reason: int, user
     if reason == SUCCESS and connection.auth_method and packet.username is not None and packet.username != username:
         reason = BAD_USERNAME_OR_PASSWORD  # it says two names, and has proven one
     if reason != SUCCESS:
-        refuse(broker, connection, reason)
+        refuse(broker, connection, reason, packet.client_id, username)
     else:
         accept_connect(broker, connection, packet, username, data)
 
@@ -150,9 +154,9 @@ def validate_connect(broker: "Broker", packet: Connect) -> int:
     return SUCCESS
 
 
-def refuse(broker: "Broker", connection: Connection, reason: int) -> None:
+def refuse(broker: "Broker", connection: Connection, reason: int, client_id: str = "", username: str = "") -> None:
     """Send CONNACK with the reason, if the version has one, and close [3.1.1: MQTT-3.2.2-5] [5: MQTT-3.2.2-7]."""
-    broker.counters.connects_refused += 1
+    on_refused(broker, connection, reason, client_id, username)
     if connection.agreed.is_v5:
         write(connection, refusal(connection, reason))
     else:
@@ -161,6 +165,17 @@ def refuse(broker: "Broker", connection: Connection, reason: int) -> None:
             write(connection, encode_connack(ConnAck(False, code), connection.agreed.version))
     broker.effects.write_to(connection)
     close(broker, connection, f"connect refused with reason 0x{reason:02X}")
+
+
+def on_refused(broker: "Broker", connection: Connection, reason: int, client_id: str, username: str) -> None:
+    """Count a CONNECT that is refused, and leave a note of it with the name that the authenticator knows it by."""
+    broker.counters.connects_refused += 1
+    event = CONNECT_REFUSED
+    if reason in (BAD_USERNAME_OR_PASSWORD, NOT_AUTHORIZED, BANNED, BAD_AUTHENTICATION_METHOD):
+        broker.counters.logins_failed += 1
+        event = LOGIN_FAILED
+    if broker.effects.has_room_to_see():
+        broker.effects.seen.append(Seen(event, connection, client_id, username, {"reason": reason_name(reason)}))
 
 
 def refusal(connection: Connection, reason: int) -> bytes:
@@ -181,8 +196,11 @@ def accept_connect(
     client_id = broker.new_client_id() if assigned else packet.client_id
     connection.client_id = client_id
     connection.username = username
-    if is_banned(broker, username, client_id):
-        refuse(broker, connection, BANNED)
+    reason = check_client(broker, username, client_id, assigned)
+    if reason == SUCCESS and asked_expiry(broker, packet) > 0 and not has_session_left(broker, username, client_id):
+        reason = QUOTA_EXCEEDED
+    if reason != SUCCESS:
+        refuse(broker, connection, reason, client_id, username)
         return
     will = packet.will
     if will is not None:
@@ -190,11 +208,11 @@ def accept_connect(
         if is_reserved(will.topic) or not check_publish(
             broker, username, client_id, will.topic, will.retain, will.qos, certified
         ):
-            refuse(broker, connection, NOT_AUTHORIZED)
+            refuse(broker, connection, NOT_AUTHORIZED, client_id, username)
             return
     old = broker.sessions.get(client_id)
     if old is not None and old.owner != username:
-        refuse(broker, connection, CLIENT_ID_NOT_VALID)  # a session belongs to the user that made it
+        refuse(broker, connection, CLIENT_ID_NOT_VALID, client_id, username)  # a session is its maker's
         return
     if old is not None:
         take_over(broker, old)
@@ -212,7 +230,7 @@ def accept_connect(
     answer = connack(broker, connection, session, packet, present, assigned, auth_data)
     if len(answer) > connection.agreed.max_packet_size:
         # It could never be told what it has to know.
-        refuse(broker, connection, PACKET_TOO_LARGE)
+        refuse(broker, connection, PACKET_TOO_LARGE, client_id, username)
         return
     broker.recorder.on_attached(session, connection)
     if session.record_id:
@@ -226,6 +244,83 @@ def accept_connect(
 def is_banned(broker: "Broker", username: str, client_id: str) -> bool:
     settings = broker.settings
     return username in settings.banned_users or client_id in settings.banned_client_ids
+
+
+def check_client(broker: "Broker", username: str, client_id: str, assigned: bool) -> int:
+    """Return why this user may not come in under that client id, or SUCCESS; `assigned`: the server has chosen it."""
+    if is_banned(broker, username, client_id):
+        return BANNED
+    pattern = broker.settings.client_id_pattern
+    if pattern and not assigned and not is_bound(pattern, username, client_id):
+        return CLIENT_ID_NOT_VALID
+    return SUCCESS
+
+
+def is_bound(pattern: str, username: str, client_id: str) -> bool:
+    """Return whether a client id fits the pattern, where `%u` is the user name and `*` any text.
+
+    Who has no name fits no pattern with `%u`: else it could take the ids of those who have one.
+    """
+    if not username and "%u" in pattern:
+        return False
+    parts = pattern.split("*")
+    for i in range(len(parts)):
+        parts[i] = parts[i].replace("%u", username)
+    if len(parts) == 1:
+        return client_id == parts[0]
+    first, last = parts[0], parts[len(parts) - 1]
+    if len(client_id) < len(first) + len(last) or not client_id.startswith(first) or not client_id.endswith(last):
+        return False
+    at = len(first)
+    end = len(client_id) - len(last)
+    for i in range(1, len(parts) - 1):
+        found = client_id.find(parts[i], at, end)
+        if found < 0:
+            return False
+        at = found + len(parts[i])
+    return True
+
+
+def has_session_left(broker: "Broker", username: str, client_id: str) -> bool:
+    """Return whether a session that outlives its connection may be made for this user, or is there already."""
+    most = broker.settings.max_sessions_per_user
+    if most == 0 or broker.kept_sessions.get(username, 0) < most:
+        return True
+    old = broker.sessions.get(client_id)
+    return old is not None and old.counted and old.owner == username
+
+
+def asked_expiry(broker: "Broker", packet: Connect) -> int:
+    """Return how many seconds the session is to outlive its connection, as far as the broker grants it."""
+    if packet.version == V5:
+        asked = packet.properties.session_expiry if packet.properties is not None else None
+        return broker.cap_session_expiry(asked) if asked is not None else 0
+    return 0 if packet.clean_start else broker.cap_session_expiry(FOREVER)
+
+
+def certify(broker: "Broker", session: Session, certified: bool) -> None:
+    """Note whether the connection that a session is about to get showed a certificate.
+
+    An absent client counts as one that will show it (`Broker.may_receive`), and routes were made by that: one that
+    comes without may not be sent what they say.
+    """
+    session.certified = certified
+    access = broker.access
+    if not certified and session.subscriptions and access is not None and access.asks_certificate:
+        broker.subscriptions.generation += 1
+
+
+def on_connected(broker: "Broker", connection: Connection) -> None:
+    counters = broker.counters
+    counters.connects_accepted += 1
+    counters.connected_now += 1
+    counters.connected_most = max(counters.connected_most, counters.connected_now)
+    if broker.effects.has_room_to_see():
+        publisher = connection.publisher
+        detail: dict[str, object] = {"protocol": publisher.protocol}
+        if connection.identity:
+            detail["certificate"] = True
+        broker.effects.seen.append(Seen(CAME_IN, connection, connection.client_id, connection.username, detail))
 
 
 def take_over(broker: "Broker", session: Session) -> None:
@@ -245,14 +340,11 @@ def attach(broker: "Broker", connection: Connection, session: Session, packet: C
     connection.outbox.limit = settings.max_outbox_bytes
     protocol = PROTOCOL_NAMES[packet.version]
     connection.publisher = Publisher(session.client_id, connection.username, protocol)
+    certify(broker, session, connection.identity != "")
     session.connection = connection
     broker.timers.dead += 1  # its end, and the time this client had to connect
-    session.certified = connection.identity != ""
-    if packet.version == V5:
-        asked = properties.session_expiry if properties is not None else None
-        session.attach(protocol, broker.cap_session_expiry(asked if asked is not None else 0))
-    else:
-        session.attach(protocol, 0 if packet.clean_start else broker.cap_session_expiry(FOREVER))
+    session.attach(protocol, asked_expiry(broker, packet))
+    broker.count_kept(session)
     receive_maximum = properties.receive_maximum if properties is not None else None
     session.window = settings.max_inflight
     if receive_maximum is not None and receive_maximum < session.window:
@@ -266,8 +358,7 @@ def attach(broker: "Broker", connection: Connection, session: Session, packet: C
     if keep_alive > 0:
         connection.agreed.keep_alive_ms = keep_alive * 1500  # [3.1.1: MQTT-3.1.2-24] [5: MQTT-3.1.2-22]
         broker.timers.add(broker.now_ms + connection.agreed.keep_alive_ms, Timer(KEEP_ALIVE, connection, None))
-    broker.counters.connected_now += 1
-    broker.counters.connected_most = max(broker.counters.connected_most, broker.counters.connected_now)
+    on_connected(broker, connection)
 
 
 def will_delay(will: Will) -> int:
@@ -328,9 +419,8 @@ def on_disconnect(broker: "Broker", connection: Connection, packet: Disconnect) 
         if session.expiry_s == 0 and properties.session_expiry != 0:
             raise ProtocolError("DISCONNECT turns a session expiry of 0 into another, which it may not")
         session.expiry_s = broker.cap_session_expiry(properties.session_expiry)
-    if packet.reason == NORMAL_DISCONNECTION and session.will is not None:
-        session.will = None  # [3.1.1: MQTT-3.14.4-3] [5: MQTT-3.14.4-3]
-        broker.recorder.on_will_cleared(session)
+    if packet.reason == NORMAL_DISCONNECTION:
+        drop_will(broker, session)  # [3.1.1: MQTT-3.14.4-3] [5: MQTT-3.14.4-3]
     close(broker, connection, "client disconnected")
 
 
@@ -373,6 +463,11 @@ def close(broker: "Broker", connection: Connection, text: str) -> None:
     session = connection.session
     if was_connected and session is not None and session.connection is connection:
         broker.counters.connected_now -= 1
+        broker.counters.disconnects += 1
+        if broker.effects.has_room_to_see():
+            broker.effects.seen.append(
+                Seen(DISCONNECTED, connection, connection.client_id, connection.username, {"reason": text})
+            )
         detach(broker, session)
 
 
@@ -410,6 +505,7 @@ def end_session(broker: "Broker", session: Session) -> None:
     if session.ended:
         return
     session.ended = True
+    broker.count_kept(session)
     broker.timers.dead += 1
     if broker.sessions.get(session.client_id) is session:
         del broker.sessions[session.client_id]
@@ -458,6 +554,13 @@ def publish_will(broker: "Broker", session: Session) -> None:
         session,
     )
     broker.recorder.on_will_cleared(session)
+
+
+def drop_will(broker: "Broker", session: Session) -> None:
+    """Forget a will that is not to be sent."""
+    if session.will is not None:
+        session.will = None
+        broker.recorder.on_will_cleared(session)
 
 
 def on_will_due(broker: "Broker", session: Session) -> None:

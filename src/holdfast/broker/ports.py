@@ -23,7 +23,13 @@ class Peer:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Authenticator:
-    """Says who may connect. The answer comes later, through `Broker.on_authenticated`."""
+    """Says who may connect. The answer comes later, through `Broker.on_authenticated`; a refusal goes with a name that
+    may be shown to people.
+    """
+
+    def name_unasked(self, username: str | None, password: bytes | None, peer: Peer) -> str | None:
+        """Return the name under which a client is let in without a login, empty for none; None if it must log in."""
+        return None
 
     def begin(self, ticket: int, client_id: str, username: str | None, password: bytes | None, peer: Peer) -> None:
         raise NotImplementedError

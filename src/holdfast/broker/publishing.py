@@ -22,6 +22,7 @@ from holdfast.broker.message import (
     Publisher,
     topic_field,
 )
+from holdfast.broker.seen import PUBLISH_DENIED, Seen
 from holdfast.broker.session import (
     AWAITING_ACK,
     HIGH_WATER_BYTES,
@@ -143,7 +144,7 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
         return
     if route.reserved or (broker.access is not None and not may_publish(broker, connection, field, retain, qos)):
         reason = NOT_AUTHORIZED
-        broker.counters.publishes_refused += 1
+        on_denied(broker, connection, field, retain, qos)
     else:
         message = Message(
             route.topic_field,
@@ -200,7 +201,8 @@ def may_publish(broker: "Broker", connection: Connection, field: bytes, retain: 
     if connection.rights_generation != broker.rights_generation or len(connection.rights) > 4096:
         connection.rights.clear()
         connection.rights_generation = broker.rights_generation
-    key = b"r" + field if retain else field
+    # The field begins with its length, so nothing that follows it can be taken for a part of another topic.
+    key = field + b"r" if retain else field
     access = broker.access
     if access is not None and access.asks_qos:
         key = BYTE[qos] + key
@@ -210,6 +212,17 @@ def may_publish(broker: "Broker", connection: Connection, field: bytes, retain: 
         known = check_publish(broker, connection.username, connection.client_id, field[2:], retain, qos, certified)
         connection.rights[key] = known
     return known
+
+
+def on_denied(broker: "Broker", connection: Connection, field: bytes, retain: bool, qos: int) -> None:
+    """Count a publish that the rules, or a topic of the broker's own, do not allow, and leave a note of it."""
+    counters = broker.counters
+    counters.publishes_refused += 1
+    counters.publishes_denied += 1
+    effects = broker.effects
+    if effects.has_room_to_see():
+        detail: dict[str, object] = {"topic": field[2:], "qos": qos, "retain": retain}
+        effects.seen.append(Seen(PUBLISH_DENIED, connection, connection.client_id, connection.username, detail))
 
 
 def check_publish(

@@ -279,6 +279,7 @@ class Session:
         self.sensor: SensorState | None = None  # what MQTT-SN keeps beside the session
         self.progress_ms = now_ms  # when the client last acknowledged something
         self.certified = False  # its connection showed a certificate
+        self.counted = False  # among those that its owner has, see `Broker.count_kept`
 
     def attach(self, protocol: str, expiry_s: int) -> None:
         """The client is connected, here or elsewhere."""

@@ -81,6 +81,8 @@ class Settings:
         self.max_qos = 2
         self.keep_alive_max = 0
         self.session_expiry_max = 0
+        self.max_sessions_per_user = 0
+        self.client_id_pattern = ""  # what ids a user's clients may have; empty: any
         self.max_client_id_length = 65535
         self.response_information = ""
 

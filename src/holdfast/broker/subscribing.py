@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.broker.access import SUBSCRIBE as SUBSCRIBE_RIGHT
 from holdfast.broker.delivery import write
 from holdfast.broker.publishing import check_user_properties, redistribute
+from holdfast.broker.seen import SUBSCRIBE_DENIED, Seen
 from holdfast.broker.session import Connection, Session, Snapshot, Subscription
 from holdfast.broker.snapshot import NOT_SINCE, begin, carry_over, end_all, step
 from holdfast.broker.subscription import PendingFilters, SubscriptionTree
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 FIRST_QUANTUM: Final = 256
 # What is done of a packet with many filters before other clients have their turn.
 FILTERS_PER_STEP: Final = 64
-FEW_DELETIONS: Final = 64  # after which the filters may follow in the same step
+DELETIONS_PER_STEP: Final = 512
 # How many deletions are looked up for one packet; a client that missed more is sent the whole set.
 MOST_DELETIONS: Final = 200_000
 
@@ -93,6 +94,8 @@ def go_on(broker: "Broker", pending: PendingFilters) -> bool:
     broker.filters_left -= end - pending.position
     for request in pending.requests[pending.position : end]:
         reason = subscribe(broker, session, request, pending)
+        if reason == NOT_AUTHORIZED:
+            on_subscribe_denied(broker, connection, request)
         if reason >= 0x80 and not connection.agreed.is_v5:
             reason = SUBSCRIBE_FAILURE_311
         pending.reasons.append(reason)
@@ -131,24 +134,27 @@ def collect_deleted(broker: "Broker", pending: PendingFilters) -> bool:
     if tombstones.known_since > pending.collected or pending.deletions > MOST_DELETIONS:
         pending.deleted = None  # what was forgotten meanwhile cannot be told: it is sent everything
         return True
-    deletions = tombstones.read(pending.collected)
-    if not deletions:
-        return True
     tree = pending.tree
     if tree is None:
         tree = tree_of(pending)
         pending.tree = tree
-    for deletion in deletions:
-        field = deletion.topic_field
-        for subscription in tree.match(field[2:].split(b"/")).subscriptions:
-            topics = found.get(subscription.topic_filter)
-            if topics is None:
-                topics = {}
-                found[subscription.topic_filter] = topics
-            topics[field] = deletion.offset
-            pending.deletions += 1
-        pending.collected = deletion.offset
-    return len(deletions) < FEW_DELETIONS
+    left = DELETIONS_PER_STEP
+    while left > 0:
+        deletions = tombstones.read(pending.collected)
+        if not deletions:
+            return True
+        left -= len(deletions)
+        for deletion in deletions:
+            field = deletion.topic_field
+            for subscription in tree.match(field[2:].split(b"/")).subscriptions:
+                topics = found.get(subscription.topic_filter)
+                if topics is None:
+                    topics = {}
+                    found[subscription.topic_filter] = topics
+                topics[field] = deletion.offset
+                pending.deletions += 1
+            pending.collected = deletion.offset
+    return False
 
 
 def tree_of(pending: PendingFilters) -> SubscriptionTree:
@@ -158,6 +164,15 @@ def tree_of(pending: PendingFilters) -> SubscriptionTree:
         levels = request.topic_filter.split(b"/")
         tree.put(Subscription(nobody, request.topic_filter, levels, b"", 0, False, False, 0))
     return tree
+
+
+def on_subscribe_denied(broker: "Broker", connection: Connection, request: SubscriptionRequest) -> None:
+    broker.counters.subscribes_denied += 1
+    if broker.effects.has_room_to_see():
+        detail: dict[str, object] = {"filter": request.topic_filter, "qos": request.qos}
+        broker.effects.seen.append(
+            Seen(SUBSCRIBE_DENIED, connection, connection.client_id, connection.username, detail)
+        )
 
 
 def suback(connection: Connection, kind: int, packet_id: int, reasons: list[int]) -> bytes:

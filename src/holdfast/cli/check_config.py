@@ -19,6 +19,7 @@ from holdfast.broker.session import is_reserved
 from holdfast.broker.topics import is_valid_filter
 from holdfast.cli.options import Assignments, Config, Data, Listen
 from holdfast.config import Problem, Settings, Source, problems_of, read
+from holdfast.config.checks import exposed_secrets
 from holdfast.config.load import DEFAULT, KEYS
 from holdfast.errors import UsageError
 
@@ -82,6 +83,7 @@ def _document(
 ) -> dict[str, object]:
     return {
         "settings": {key: {"value": value_of(settings, key), "origin": origins[key]} for key in names if settings},
+        "warnings": [{"key": key, "message": message} for key, message in _warnings(settings)],
         "problems": [{"key": p.key, "message": p.message, "origin": p.origin} for p in problems],
     }
 
@@ -96,9 +98,17 @@ def _print_table(settings: Settings | None, origins: dict[str, str], problems: l
             shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             table.add_row(key, escape(shown), escape(origins[key]), style=style)
         console.print(table)
+    for key, message in _warnings(settings):
+        console.print(f"[yellow]warning[/yellow] {escape(key)}: {escape(message)}", soft_wrap=True)
     for problem in problems:
         console.print(f"[red]problem[/red] {escape(str(problem))}", soft_wrap=True)
     console.print("[green]no problems[/green]" if not problems else f"{len(problems)} to mend")
+
+
+def _warnings(settings: Settings | None) -> list[tuple[str, str]]:
+    """What would do, and had better be otherwise."""
+    found = exposed_secrets(settings) if settings is not None else []
+    return [(key, f"everybody on this machine can read {path}, expected mode 0600") for key, path in found]
 
 
 def value_of(settings: Settings | None, key: str) -> object:

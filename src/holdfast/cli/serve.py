@@ -16,8 +16,8 @@ def serve(config: Config = None, listen: Listen = None, data: Data = None, assig
 
     A flag wins over the environment, the environment over the file, the file over the default. Without any of
     them the broker answers on loopback only: 1883 (MQTT), 8083 (MQTT over WebSocket), 1884 (MQTT-SN over UDP) and
-    18083 (HTTP API and dashboard). SIGTERM and Ctrl-C stop it, SIGHUP makes it read certificates, log level, access
-    rules and retainer limits again.
+    18083 (HTTP API and dashboard). SIGTERM and Ctrl-C stop it, SIGHUP makes it read certificates, log level, users,
+    access rules and retainer limits again.
 
     Examples:
 

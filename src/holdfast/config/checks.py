@@ -4,6 +4,7 @@ A configuration that names a file which is not there, or that would let stranger
 """
 
 import json
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,23 @@ def _files(settings: Settings) -> Iterator[Problem]:
             yield Problem(key, f"cannot read {path}: {(error.strerror or str(error)).lower()}")
     if settings.data.exists() and not settings.data.is_dir():
         yield Problem("data", f"expected a folder, got the file {settings.data}")
+
+
+def exposed_secrets(settings: Settings) -> list[tuple[str, Path]]:
+    """Returns the keys that name a secret which everybody on this machine can read, with the file."""
+    named: list[tuple[str, Path | None]] = [
+        ("auth.password_file", settings.auth.password_file),
+        ("api.key_file", settings.api.key_file),
+        ("callback.secret_file", settings.callback.secret_file),
+        *(("tls.key", listener.key) for listener in settings.listeners()),
+    ]
+    if "HS256" in settings.jwt.algorithms:  # else these are public keys
+        named += [("jwt.key_file", settings.jwt.key_file), ("jwt.jwks_file", settings.jwt.jwks_file)]
+    found: dict[Path, str] = {}
+    for key, path in named:
+        if path is not None and path.exists() and path.stat().st_mode & stat.S_IROTH:
+            found.setdefault(path, key)
+    return [(key, path) for path, key in found.items()]
 
 
 def _rights(settings: Settings) -> Iterator[Problem]:

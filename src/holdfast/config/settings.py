@@ -21,6 +21,7 @@ from holdfast.config.values import (
     TopicFilter,
     TopicFilters,
     WholeSeconds,
+    check_client_id_pattern,
     check_host_and_port,
     check_http_url,
     check_listener_url,
@@ -219,10 +220,10 @@ class Limits(Section):
         default=256 * 1024, description="Bytes kept for a connection that has not logged in yet."
     )
     max_connections_per_address: Count = Field(
-        default=0, description="Connections at once from one address; 0 is no limit."
+        default=0, description="Connections at once from one address, or one IPv6 network (/64); 0 is no limit."
     )
     connect_rate_per_address: Count = Field(
-        default=0, description="New connections a second from one address; 0 is no limit."
+        default=0, description="New connections a second from one address, or one IPv6 network (/64); 0 is no limit."
     )
     max_user_properties: Count = Field(
         default=1000, description="User properties in one packet of MQTT 5; 0 is no limit."
@@ -243,7 +244,14 @@ class Limits(Section):
         description="Longest keep alive; MQTT 5 clients that ask for more, or for none, are told this; 0 is no limit.",
     )
     session_expiry_max: Annotated[WholeSeconds, Field(le=4_294_967_295)] = Field(
-        default=0, description="Longest session expiry; MQTT 5 clients that ask for more are told this; 0 is no limit."
+        default=30 * 86400,
+        description="Longest time a session outlives its connection; MQTT 5 clients that ask for more are told this; "
+        "0 is no limit.",
+    )
+    max_sessions_per_user: Count = Field(
+        default=100_000,
+        description="Sessions of one user that outlive their connections; a client that asks for one more is refused. "
+        "All clients without a name are one user; 0 is no limit.",
     )
     max_client_id_length: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=23, le=65535)] = Field(
         default=65535, description="Bytes in a client id. MQTT requires at least 23."
@@ -282,7 +290,7 @@ class Websocket(Section):
     origins: Annotated[list[Origin], BeforeValidator(one_or_many)] = Field(
         default=[],
         description="Web sites whose pages may connect, such as `https://ops.example`; `*` is every one. Pages that "
-        "come from the broker's own host may in any case, and programs that are no browser.",
+        "come from the listener's own host and port may in any case, and programs that are no browser.",
     )
 
 
@@ -292,7 +300,13 @@ class Auth(Section):
     allow_anonymous: bool | None = Field(
         default=None,
         description="Whether clients may connect without logging in. Absent: on loopback listeners only, and only "
-        "while no password file is named.",
+        "while there is no way to log in. A name is never taken without proof where any user is known, be it by "
+        "password, token, service or certificate, or in a rule.",
+    )
+    client_id: Annotated[str, AfterValidator(check_client_id_pattern)] = Field(
+        default="",
+        description="Client ids that a user's clients may have, such as `%u-*`: `%u` stands for the user name, `*` for "
+        "any text; ids that the broker itself gives always fit. Empty: any id, first come, first served.",
     )
     password_file: Path | None = Field(
         default=None, description="User names and password hashes, in mosquitto's format."
@@ -353,7 +367,9 @@ class Bans(Section):
     users: Names = Field(default=[], description="User names that may not connect.")
     client_ids: Names = Field(default=[], description="Client ids that may not connect.")
     failures: Count = Field(
-        default=10, description="Failed logins from one address after which it is banned for a while; 0 is never."
+        default=10,
+        description="Failed logins from one address, or one IPv6 network (/64), after which it is banned for a while; "
+        "0 is never.",
     )
     window: Duration = Field(default=60, description="Time in which so many failures count.")
     duration: Duration = Field(default=300, description="How long such a ban lasts.")

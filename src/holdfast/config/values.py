@@ -80,6 +80,12 @@ def check_network(value: str) -> str:
     return value
 
 
+def check_client_id_pattern(value: str) -> str:
+    if value and ("%u" not in value or "%" in value.replace("%u", "")):
+        raise ValueError(f"expected a pattern with %u for the user name, such as %u-*, got {value!r}")
+    return value
+
+
 def check_origin(value: str) -> str:
     if value != "*" and not (value.startswith(("http://", "https://")) and value.count("/") == 2):
         raise ValueError(f"expected an origin such as https://ops.example, or *, got {value!r}")

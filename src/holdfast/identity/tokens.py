@@ -4,6 +4,7 @@ The algorithm comes from the configuration and never from the token, and a key i
 is made for: a public key is no HS256 secret. A token without `exp` is as good as a password and is taken as one.
 """
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +23,11 @@ KINDS: Final = {"HS256": "oct", "RS256": "RSA", "ES256": "EC"}
 
 @dataclass(frozen=True)
 class Token:
-    """What a good token says. `expires_at_ms` is NEVER_MS when it does not expire."""
+    """What a good token says, and the digest of the key it is signed with. `expires_at_ms` may be NEVER_MS."""
 
     username: str
     expires_at_ms: int
+    key_digest: str
 
 
 class Tokens:
@@ -47,7 +49,9 @@ class Tokens:
         self.audience = audience
         self.leeway_s = leeway_s
         self.key: Any = read_key(key_file, algorithms) if key_file is not None else None
-        self.keys: list[jwt.PyJWK] = read_jwks(jwks_file, algorithms) if jwks_file is not None else []
+        self.key_digest = digest_of(key_file.read_bytes().strip()) if key_file is not None else ""
+        self.keys: list[tuple[jwt.PyJWK, str]] = read_jwks(jwks_file, algorithms) if jwks_file is not None else []
+        self.digests = frozenset([digest for _, digest in self.keys] + [self.key_digest])
 
     def recognises(self, password: bytes | None) -> bool:
         """Whether a password has the looks of a token."""
@@ -62,23 +66,23 @@ class Tokens:
             header = jwt.get_unverified_header(password)
         except jwt.InvalidTokenError:
             return None
-        for algorithm, key in self.candidates(header):
+        for algorithm, key, digest in self.candidates(header):
             claims = self.decode(password, key, algorithm)
             if claims is not None:
-                return self.accept(claims, username)
+                return self.accept(claims, username, digest)
         return None
 
-    def candidates(self, header: dict[str, Any]) -> list[tuple[str, Any]]:
+    def candidates(self, header: dict[str, Any]) -> list[tuple[str, Any, str]]:
         algorithm = header.get("alg")
         if algorithm not in self.algorithms:
             return []
         wanted = header.get("kid")
-        found: list[tuple[str, Any]] = []
-        for key in self.keys:
+        found: list[tuple[str, Any, str]] = []
+        for key, digest in self.keys:
             if key.key_type == KINDS[algorithm] and (wanted is None or key.key_id is None or key.key_id == wanted):
-                found.append((algorithm, key.key))
+                found.append((algorithm, key.key, digest))
         if self.key is not None:
-            found.append((algorithm, self.key))
+            found.append((algorithm, self.key, self.key_digest))
         return found
 
     def decode(self, password: bytes, key: Any, algorithm: str) -> dict[str, Any] | None:
@@ -96,7 +100,7 @@ class Tokens:
         except (jwt.PyJWTError, ValueError, TypeError):
             return None
 
-    def accept(self, claims: dict[str, Any], username: str | None) -> Token | None:
+    def accept(self, claims: dict[str, Any], username: str | None, key_digest: str) -> Token | None:
         name = claims.get(self.username_claim)
         if not isinstance(name, str) or not name or "\0" in name:
             return None
@@ -104,8 +108,8 @@ class Tokens:
             return None
         expires = claims.get("exp")
         if expires is None:
-            return Token(name, NEVER_MS)
-        return Token(name, int((float(expires) + self.leeway_s) * 1000))
+            return Token(name, NEVER_MS, key_digest)
+        return Token(name, int((float(expires) + self.leeway_s) * 1000), key_digest)
 
 
 def read_key(path: Path, algorithms: list[str]) -> Any:
@@ -127,13 +131,31 @@ def read_key(path: Path, algorithms: list[str]) -> Any:
     raise ConfigError(f"{path}: expected a public key (PEM) for {' or '.join(algorithms)}: {last}")
 
 
-def read_jwks(path: Path, algorithms: list[str]) -> list[jwt.PyJWK]:
+def digest_of(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest()
+
+
+def read_jwks(path: Path, algorithms: list[str]) -> list[tuple[jwt.PyJWK, str]]:
+    """Returns the usable keys, each with its digest."""
     try:
         document = json.loads(path.read_bytes())
-        keys = jwt.PyJWKSet.from_dict(document).keys
+        jwt.PyJWKSet.from_dict(document)  # its errors say what is wrong with the whole
+        # One by one, since a key of the set does not say which entry it was made from.
+        paired = [(key, entry) for entry in document["keys"] for key in keys_of(entry)]
     except (OSError, ValueError, AttributeError, TypeError, jwt.PyJWTError) as error:
         raise ConfigError(f"cannot use the key set {path}: {error}") from None
-    usable = [key for key in keys if key.key_type in {KINDS[algorithm] for algorithm in algorithms}]
+    kinds = {KINDS[algorithm] for algorithm in algorithms}
+    usable = [
+        (key, digest_of(json.dumps(entry, sort_keys=True).encode())) for key, entry in paired if key.key_type in kinds
+    ]
     if not usable:
         raise ConfigError(f"{path}: expected a key for {' or '.join(algorithms)}, got none")
     return usable
+
+
+def keys_of(entry: Any) -> list[jwt.PyJWK]:
+    """Returns the key that an entry of a set is, or nothing for one that cannot be used."""
+    try:
+        return [jwt.PyJWK(entry)]
+    except jwt.PyJWTError:
+        return []

@@ -9,6 +9,7 @@ Times are seconds of the caller's clock.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Hashable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +17,7 @@ from holdfast.broker.rate import LeakyBucket
 
 if TYPE_CHECKING:
     from holdfast.net.peer import StreamPeer
+    from holdfast.net.tls import Certificates
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -39,7 +41,9 @@ class Closable(Protocol):
 
 
 class ListenerPolicy:
-    """`bans` and `limits` are shared by all listeners; `proxies` are the load balancers that are believed."""
+    """`bans` and `limits` are shared by all listeners; `proxies` are the load balancers that are believed;
+    `allow_anonymous` and `identity` may change while it works.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class ListenerPolicy:
         limits: ConnectionLimits | None = None,
         proxies: tuple[str, ...] = (),
         identity: str = "cn",
+        certificates: Certificates | None = None,
     ) -> None:
         self.max_connections = max_connections
         self.message_rate = message_rate
@@ -58,6 +63,7 @@ class ListenerPolicy:
         self.limits = limits if limits is not None else ConnectionLimits()
         self.proxies = [parse_network(text) for text in proxies]
         self.identity = identity
+        self.certificates = certificates
         self.peers: set[Closable] = set()
         self.buckets: dict[StreamPeer, LeakyBucket] = {}
 
@@ -69,6 +75,8 @@ class ListenerPolicy:
         now = peer.driver.loop.time()
         if self.bans.bans(peer.host, now):
             return "the address is banned"
+        if self.certificates is not None and (objection := self.certificates.objection(peer.transport)):
+            return objection
         if self.limits.is_limited:
             if not self.limits.admit(peer.host, now):
                 return "too many connections from this address"
@@ -103,13 +111,15 @@ class ListenerPolicy:
 
 
 class ConnectionLimits:
-    """How many connections one address may have, and how many new ones a second. 0 is no limit."""
+    """How many connections one address may have, and how many new ones a second. 0 is no limit. All addresses of an
+    IPv6 host count as one.
+    """
 
     def __init__(self, most: int = 0, rate: float = 0) -> None:
         self.most = most
         self.rate = rate
-        self.present: dict[str, int] = {}
-        self.buckets: dict[str, LeakyBucket] = {}
+        self.present: dict[Hashable, int] = {}
+        self.buckets: dict[Hashable, LeakyBucket] = {}
 
     @property
     def is_limited(self) -> bool:
@@ -117,27 +127,29 @@ class ConnectionLimits:
 
     def admit(self, host: str, now: float) -> bool:
         """Returns whether one more connection from this address may come; if so it counts until `release`."""
-        if self.most > 0 and self.present.get(host, 0) >= self.most:
+        key = key_of_host(host)
+        if self.most > 0 and self.present.get(key, 0) >= self.most:
             return False
-        if self.rate > 0 and not self.is_in_rate(host, now):
+        if self.rate > 0 and not self.is_in_rate(key, now):
             return False
-        self.present[host] = self.present.get(host, 0) + 1
+        self.present[key] = self.present.get(key, 0) + 1
         return True
 
     def release(self, host: str) -> None:
-        left = self.present.get(host, 0) - 1
+        key = key_of_host(host)
+        left = self.present.get(key, 0) - 1
         if left > 0:
-            self.present[host] = left
+            self.present[key] = left
         else:
-            self.present.pop(host, None)
+            self.present.pop(key, None)
 
-    def is_in_rate(self, host: str, now: float) -> bool:
+    def is_in_rate(self, key: Hashable, now: float) -> bool:
         """Counts one connection and returns whether it is within the rate. A second's worth may come at once."""
-        bucket = self.buckets.get(host)
+        bucket = self.buckets.get(key)
         if bucket is None:
             if len(self.buckets) >= REMEMBERED_RATES:
                 self.buckets = {name: held for name, held in self.buckets.items() if held.drain(now) > 0}
-            bucket = self.buckets[host] = LeakyBucket(self.rate, max(self.rate, 1.0))
+            bucket = self.buckets[key] = LeakyBucket(self.rate, max(self.rate, 1.0))
         return bucket.offer(now)
 
 
@@ -152,8 +164,8 @@ class Bans:
         duration_s: float = 300,
         exempt: list[str] | None = None,
     ) -> None:
-        self.failed: OrderedDict[object, deque[float]] = OrderedDict()
-        self.until: OrderedDict[object, float] = OrderedDict()
+        self.failed: OrderedDict[Hashable, deque[float]] = OrderedDict()
+        self.until: OrderedDict[Hashable, float] = OrderedDict()
         self.configure(addresses or [], failures, window_s, duration_s, exempt or [])
 
     def configure(
@@ -225,7 +237,13 @@ def parse_address(host: str) -> Address | None:
     return address
 
 
-def host_key(address: Address) -> object:
+def key_of_host(host: str) -> Hashable:
+    """Returns what all addresses of one host have in common; what is no address stands for itself."""
+    address = parse_address(host)
+    return host if address is None else host_key(address)
+
+
+def host_key(address: Address) -> Hashable:
     """Returns what all addresses of one host have in common."""
     if isinstance(address, IPv6Address):
         return (6, int(address) >> (128 - IPV6_PREFIX))

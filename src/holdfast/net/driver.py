@@ -17,6 +17,7 @@ from holdfast.broker.message import Publisher
 from holdfast.broker.ports import Peer
 from holdfast.broker.session import Connection
 from holdfast.errors import StoreError
+from holdfast.net.sightings import Sightings
 
 log = logging.getLogger("holdfast.net")
 
@@ -38,6 +39,7 @@ class Driver:
         self.ticker: asyncio.TimerHandle | None = None
         self.notes_left = NOTES_PER_TICK
         self.notes_left_out = 0
+        self.sightings = Sightings()
 
     def use_log(self, log: Log) -> None:
         """Keep what happens from now on in this log."""
@@ -83,6 +85,14 @@ class Driver:
     def send_away(self, connection: Connection, reason: str) -> None:
         """Close the connection of a client that takes more than it may."""
         self.carry_out(self.broker.send_away(connection, reason, self.now_ms()))
+
+    def expel(self, connection: Connection, text: str) -> None:
+        """Disconnect a client that would not be let in any more."""
+        self.carry_out(self.broker.expel(connection, text, self.now_ms()))
+
+    def drop_wills(self, usernames: frozenset[str]) -> None:
+        """Forget the wills of absent clients of users that are no more."""
+        self.carry_out(self.broker.drop_wills(usernames, self.now_ms()))
 
     def end_session(self, client_id: str) -> bool:
         """Forget an absent client's session by an operator's wish; False when there is none."""
@@ -152,6 +162,7 @@ class Driver:
             log.warning("more diagnostics left out", extra={"count": self.notes_left_out})
         self.notes_left = NOTES_PER_TICK
         self.notes_left_out = 0
+        self.sightings.on_tick(self.loop.time())
         self.carry_out(self.broker.tick(self.now_ms()))
         self.log.hand_over()
 
@@ -165,6 +176,10 @@ class Driver:
         self.release.carry_out(effects)
         if effects.notes:
             self.write_notes(effects)
+        if effects.seen:
+            self.sightings.write(effects.seen, effects.unseen, self.loop.time())
+            effects.seen.clear()
+            effects.unseen = 0
         if not self.working and self.broker.has_work():
             self.working = True
             self.loop.call_soon(self.on_work)

@@ -8,6 +8,7 @@ from holdfast.broker.ports import Peer
 from holdfast.broker.session import Connection
 from holdfast.net.admission import ListenerPolicy
 from holdfast.net.driver import Driver
+from holdfast.net.login import Login
 from holdfast.protocol.mqtt.connection import CLOSED
 
 log = logging.getLogger("holdfast.net")
@@ -40,6 +41,7 @@ class StreamPeer(Peer, asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.address = ""
         self.host = ""
+        self.login: Login | None = None  # None: by its certificate, or not at all yet
         self.counted = False  # by the connection limits, as one of its address
         self.close_reason = ""
         self.choked_until = 0.0  # by then it has read some of its answers, or is sent away
@@ -63,6 +65,11 @@ class StreamPeer(Peer, asyncio.Protocol):
 
     def remote_address(self) -> str:
         return self.address
+
+    def is_revoked(self) -> bool:
+        """Whether the client's certificate would not be accepted any more."""
+        certificates = self.policy.certificates
+        return certificates is not None and certificates.refuse(self.transport)
 
     def data_received(self, data: bytes) -> None:
         driver = self.driver

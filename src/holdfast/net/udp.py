@@ -12,8 +12,9 @@ from collections import deque
 from holdfast.broker.session import Connection
 from holdfast.broker.sn.gateway import Gateway
 from holdfast.broker.sn.ports import DatagramPeer, Datagrams, SnSettings
-from holdfast.net.admission import ListenerPolicy
+from holdfast.net.admission import ListenerPolicy, key_of_host
 from holdfast.net.driver import Driver
+from holdfast.net.login import Login
 from holdfast.net.peer import GONE, format_address
 from holdfast.protocol.sn.frame import Envelope, datagrams
 
@@ -37,13 +38,24 @@ PAUSE_READING_S = 0.002
 class SnPeer(DatagramPeer):
     """One client. `connection` is GONE once it is closed, so that the two do not keep each other in memory."""
 
-    __slots__ = ("backlog", "burst", "connection", "endpoint", "envelope", "last_sent", "policy", "socket_address")
+    __slots__ = (
+        "backlog",
+        "burst",
+        "connection",
+        "endpoint",
+        "envelope",
+        "last_sent",
+        "login",
+        "policy",
+        "socket_address",
+    )
 
     def __init__(self, endpoint: "UdpEndpoint", socket_address: object, envelope: Envelope | None) -> None:
         self.endpoint = endpoint
         self.policy = endpoint.policy
         self.socket_address = socket_address
         self.envelope = envelope
+        self.login: Login | None = None
         self.connection: Connection = GONE
         self.burst = 0  # datagrams since the last pause
         self.last_sent = 0.0
@@ -52,6 +64,11 @@ class SnPeer(DatagramPeer):
     @property
     def address(self) -> str:
         return format_address(self.socket_address)
+
+    @property
+    def host(self) -> str:
+        address = self.socket_address
+        return str(address[0]) if isinstance(address, tuple) and address else ""
 
     def remote_address(self) -> str:
         return self.address
@@ -145,7 +162,7 @@ class UdpEndpoint(Datagrams):
                 continue  # an earlier datagram of ours was not wanted; this says nothing about the socket
             if not bans.is_empty and bans.bans(address[0], driver.loop.time()):
                 continue
-            arrived.append((data, address, address[0]))
+            arrived.append((data, address, counted_as(address[0])))
         driver.carry_out(self.gateway.receive(arrived, driver.now_ms()))
         if driver.log.is_behind():
             driver.loop.remove_reader(self.sock)
@@ -181,6 +198,11 @@ class UdpEndpoint(Datagrams):
     def send(self, packet: bytes, address: object, envelope: Envelope | None) -> None:
         self.driver.broker.counters.bytes_sent += len(packet)
         self.transmit(packet if envelope is None else envelope.wrap(packet), address)
+
+
+def counted_as(host: str) -> str:
+    """Returns what the gateway counts a host by: of an IPv6 address, the network that one host mostly has."""
+    return str(key_of_host(host)) if ":" in host else host
 
 
 def open_socket(host: str, port: int) -> socket.socket:

@@ -26,13 +26,14 @@ log = logging.getLogger("holdfast.net")
 
 # `mqttv3.1` is what clients of that age ask for.
 SUBPROTOCOLS = ("mqtt", "mqttv3.1")
+PORTS = {"http": 80, "https": 443}
 
 
 class Origins:
     """The web pages that may connect. Browsers say where a page comes from; other programs need not.
 
-    `named` as in `https://ops.example`, or `*`. A loopback listener takes pages from loopback names only: a host name
-    of somebody else's may point there too.
+    `named` as in `https://ops.example`, or `*`. Another port of the same host is another site. A loopback listener
+    takes pages from loopback names only: a host name of somebody else's may point there too.
     """
 
     def __init__(self, named: list[str], is_loopback: bool) -> None:
@@ -45,15 +46,24 @@ class Origins:
         text = origin.decode("ascii", errors="replace").lower()
         if text in self.named:
             return True
-        page = host_of(text)
-        return bool(page) and page == host_of(f"//{host.lower()}") and (not self.is_loopback or is_local(page))
+        scheme = text.partition(":")[0]
+        page = place_of(text, scheme)
+        return page is not None and page == place_of(f"//{host.lower()}", scheme) and self.is_ours(page[0])
+
+    def is_ours(self, host: str) -> bool:
+        return not self.is_loopback or is_local(host)
 
 
-def host_of(url: str) -> str:
+def place_of(url: str, scheme: str) -> tuple[str, int] | None:
+    """Returns host and port, which is the scheme's own where none is named; None for what names no host."""
     try:
-        return urlsplit(url).hostname or ""
+        parts = urlsplit(url)
+        port = parts.port
     except ValueError:
-        return ""
+        return None
+    if not parts.hostname or scheme not in PORTS:
+        return None
+    return parts.hostname, PORTS[scheme] if port is None else port
 
 
 def is_local(host: str) -> bool:

@@ -102,3 +102,26 @@ def test_a_wildcard_is_no_way_to_topics_of_the_broker() -> None:
     access = rules({"permission": "allow", "action": "all", "filter": ["#", "+/#"]})
     assert not may(access, RECEIVE, "$SYS/broker/version")
     assert not may(access, SUBSCRIBE, "$SYS/#")
+
+
+@pytest.mark.parametrize("name", ["b/ob", "+", "#", "b+", "b#", "/"])
+def test_a_denial_holds_for_names_that_do_not_fit_its_pattern(name: str) -> None:
+    access = rules(
+        {"permission": "deny", "action": "all", "filter": ["status/%u/locked", "id/%c/locked"]},
+        {"permission": "allow", "action": "all", "filter": "#"},
+    )
+    for action in (PUBLISH, SUBSCRIBE):
+        assert not may(access, action, f"status/{name}/locked", user=name, client="plain")
+        assert not may(access, action, f"id/{name}/locked", user="plain", client=name)
+        assert may(access, action, "elsewhere", user=name, client=name)
+        assert may(access, action, "status/other/locked", user="plain", client="plain")
+        assert may(access, action, "status/other/locked", user="", client="plain"), "who has no name is denied nothing"
+
+
+def test_a_denial_that_begins_with_a_name_covers_all_for_one_that_does_not_fit() -> None:
+    access = rules(
+        {"permission": "deny", "action": "all", "filter": "%u/locked"},
+        {"permission": "allow", "action": "all", "filter": ["#", "$mine/#"]},
+    )
+    for topic in ("$mine/bob/locked", "anything"):
+        assert not may(access, PUBLISH, topic, user="$mine/bob")

@@ -171,3 +171,42 @@ def test_what_was_retained_is_shown_while_its_publisher_might_still_put_it_there
     client = broker.join("client")
     client.subscribe("a")
     assert [topic for topic, *_ in client.copies()] == shown
+
+
+def test_no_topic_can_be_taken_for_a_retained_one_with_another_name(start: Start) -> None:
+    """A topic of 0x7272 bytes: its length is spelt `rr` in front of it, and `r` was what marked a retained publish."""
+    broker = start(access=[allow("all", "%u/#")])
+    mallory = broker.join("c", username="qadmin")
+    own = "qadmin/" + "x" * (0x7272 - 7)
+    forbidden = own[1:]
+    assert not published(mallory, forbidden, retain=True)
+    broker.set_rules([allow("all", "%u/#")])  # what was remembered is forgotten
+    assert published(mallory, own)
+    assert not published(mallory, forbidden, retain=True)
+
+
+def test_a_route_does_not_outlive_the_certificate_that_it_was_made_for(start: Start) -> None:
+    """Also one that was made while the client was away, when it counts as one that will show a certificate."""
+    rule = {**allow("all", "secure/#"), "certificate": True}
+    broker = start(access=[rule, allow("all", "open/#"), {**allow("publish", "#"), "user": "writer"}])
+    writer = broker.join("w", username="writer")
+    properties = [(P.SESSION_EXPIRY, 600)]
+
+    def alice(identity: str) -> CoreClient:
+        client = broker.client(5)
+        client.link.connection = broker.world.broker.open(client.link.peer, broker.world.now_ms, identity)
+        client.connect("a", username="alice", clean=False, properties=properties, keep_alive=0)
+        return client
+
+    certified = alice("alice")
+    certified.subscribe("secure/door")
+    writer.publish("secure/door", b"1")
+    assert [message.payload for message in certified.messages(1)] == [b"1"]
+    plain = alice("")
+    writer.publish("secure/door", b"2")
+    assert plain.arrived() == []
+    plain.cut()
+    writer.publish("secure/door", b"3")  # the route of an absent client
+    again = alice("")
+    writer.publish("secure/door", b"4")
+    assert again.arrived() == []

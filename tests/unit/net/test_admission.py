@@ -74,14 +74,20 @@ def test_one_address_may_open_a_number_of_connections_a_second() -> None:
 
 ORIGINS = [
     (None, "127.0.0.1:8083", [], True, True),
-    (b"http://localhost:18083", "localhost:8083", [], True, True),
-    (b"http://127.0.0.1:18083", "127.0.0.1:8083", [], True, True),
+    (b"http://localhost:8083", "localhost:8083", [], True, True),
+    (b"http://localhost:18083", "localhost:8083", [], True, False),
+    (b"http://127.0.0.1:18083", "127.0.0.1:8083", ["http://127.0.0.1:18083"], True, True),
+    (b"http://broker.example:3000", "broker.example:8083", [], False, False),
+    (b"http://broker.example", "broker.example:80", [], False, True),
+    (b"https://broker.example:443", "broker.example", [], False, True),
+    (b"file://broker.example", "broker.example", [], False, False),
+    (b"http://broker.example:99999", "broker.example", [], False, False),
     (b"http://evil.example", "127.0.0.1:8083", [], True, False),
     (b"http://evil.example", "evil.example:8083", [], True, False),
     (b"http://localhost.evil.example", "localhost:8083", [], True, False),
     (b"null", "127.0.0.1:8083", [], True, False),
     (b"", "127.0.0.1:8083", [], True, False),
-    (b"http://[::1]:3000", "[::1]:8083", [], True, True),
+    (b"http://[::1]:8083", "[::1]:8083", [], True, True),
     (b"https://broker.example", "broker.example", [], False, True),
     (b"https://evil.example", "broker.example", [], False, False),
     (b"https://ops.example", "broker.example", ["https://ops.example"], False, True),
@@ -98,3 +104,18 @@ def test_which_pages_may_connect(
     origin: bytes | None, host: str, named: list[str], is_loopback: bool, allowed: bool
 ) -> None:
     assert Origins(named, is_loopback).allow(origin, host) is allowed
+
+
+def test_the_addresses_of_one_ipv6_network_share_its_limits() -> None:
+    limits = ConnectionLimits(most=2)
+    assert limits.admit("2001:db8::1", 0)
+    assert limits.admit("2001:db8::2", 0)
+    assert not limits.admit("2001:db8::ffff:3", 0)
+    assert limits.admit("2001:db8:0:1::1", 0), "another network"
+    limits.release("2001:db8::2")
+    assert limits.admit("2001:db8::4", 0)
+    rates = ConnectionLimits(rate=1)
+    assert rates.admit("2001:db8::1", 0)
+    assert not rates.admit("2001:db8::2", 0)
+    assert rates.admit("192.0.2.1", 0)
+    assert not rates.admit("::ffff:192.0.2.1", 0), "the same one in another form"

@@ -2,15 +2,24 @@
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.broker.lifecycle import is_banned
+from holdfast.broker.lifecycle import certify, check_client, has_session_left, on_connected
 from holdfast.broker.message import NEVER, Message, Publisher, topic_field
-from holdfast.broker.publishing import accept, check_publish, may_publish, must_be_kept, publish_as, release_packet_id
+from holdfast.broker.publishing import (
+    accept,
+    check_publish,
+    may_publish,
+    must_be_kept,
+    on_denied,
+    publish_as,
+    release_packet_id,
+)
 from holdfast.broker.session import Connection, PendingWill, Session
 from holdfast.broker.topics import matches
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.connection import CONNECTED
 from holdfast.protocol.mqtt.packets import Connect, Will
 from holdfast.protocol.mqtt.reasons import (
+    BANNED,
     CLIENT_ID_NOT_VALID,
     NOT_AUTHORIZED,
     QOS_NOT_SUPPORTED,
@@ -25,10 +34,13 @@ UNCONNECTED_12: Final = Publisher("", "", "SN1.2")
 UNCONNECTED_20: Final = Publisher("", "", "SN2.0")
 
 
-def check_connect(broker: "Broker", packet: Connect, username: str) -> int:
+def check_connect(broker: "Broker", packet: Connect, username: str, assigned: bool, is_kept: bool) -> int:
     """Return SUCCESS when this user may connect under that client id and with that will, else the reason why not."""
-    if is_banned(broker, username, packet.client_id):
-        return NOT_AUTHORIZED
+    reason = check_client(broker, username, packet.client_id, assigned)
+    if reason != SUCCESS:
+        return NOT_AUTHORIZED if reason == BANNED else reason
+    if is_kept and not has_session_left(broker, username, packet.client_id):
+        return QUOTA_EXCEEDED
     will = packet.will
     if will is not None:
         if broker.find_route(topic_field(will.topic)).reserved:
@@ -53,12 +65,12 @@ def attach(
     connection.outbox.limit = broker.settings.max_outbox_bytes
     connection.agreed.plain = False  # frames of MQTT are nothing for it
     connection.publisher = Publisher(session.client_id, username, protocol)
+    certify(broker, session, False)
     session.connection = connection
     session.attach(protocol, session.expiry_s)
     session.window = 1
     session.will = PendingWill(will, 0) if will is not None else None
-    broker.counters.connected_now += 1
-    broker.counters.connected_most = max(broker.counters.connected_most, broker.counters.connected_now)
+    on_connected(broker, connection)
 
 
 def accept_publish(
@@ -87,7 +99,7 @@ def accept_publish(
         broker.counters.publishes_refused += 1
         return QUOTA_EXCEEDED
     if route.reserved or (broker.access is not None and not may_publish(broker, connection, field, retain, qos)):
-        broker.counters.publishes_refused += 1
+        on_denied(broker, connection, field, retain, qos)
         return NOT_AUTHORIZED
     message = Message(
         route.topic_field,

@@ -5,18 +5,18 @@ What both versions of the protocol have in common is here; each fills in its own
 
 from typing import TYPE_CHECKING, Final, final
 
-from holdfast.broker.lifecycle import close, end_session, take_over, validate_connect
+from holdfast.broker.lifecycle import close, end_session, on_refused, take_over, validate_connect
 from holdfast.broker.ports import Peer
 from holdfast.broker.rate import LeakyBucket
 from holdfast.broker.session import Connection, Session
 from holdfast.broker.sn.admission import attach, check_connect
 from holdfast.broker.sn.sender import ACTIVE, GONE, SnSender
-from holdfast.broker.subscribing import send_first, subscribe
+from holdfast.broker.subscribing import on_subscribe_denied, send_first, subscribe
 from holdfast.broker.subscription import PendingFilters
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.connection import AUTHENTICATING, CLOSED
 from holdfast.protocol.mqtt.packets import Connect, SubscriptionRequest
-from holdfast.protocol.mqtt.reasons import SUCCESS
+from holdfast.protocol.mqtt.reasons import NOT_AUTHORIZED, SUCCESS
 from holdfast.protocol.sn.frame import Envelope
 
 if TYPE_CHECKING:
@@ -126,6 +126,10 @@ class SnConnection(SnSender):
         """Set what depends on the version: the session's expiry and will, the keep alive, and the CONNACK to send."""
         raise NotImplementedError
 
+    def asks_for(self) -> tuple[str, bool]:
+        """Return the client id in CONNECT, and whether the session is to outlive the connection."""
+        raise NotImplementedError
+
     def refusal_packet(self, reason: int) -> bytes:
         """Return CONNACK with the reason, as far as the version has one for it."""
         raise NotImplementedError
@@ -146,12 +150,14 @@ class SnConnection(SnSender):
             return
         if reason != SUCCESS:
             self.refuse(reason)
-        elif broker.authenticator is not None:
-            self.gateway.add_pending(self)
-            self.connection.state = AUTHENTICATING
-            broker.begin_authentication(self.connection, packet)
-        else:
-            self.accept_connect(packet.username or "")
+            return
+        name = broker.name_unasked(self.connection, packet)
+        if name is not None:
+            self.accept_connect(name)
+            return
+        self.gateway.add_pending(self)
+        self.connection.state = AUTHENTICATING
+        broker.begin_authentication(self.connection, packet)
 
     def validate(self, packet: Connect) -> int:
         """Return the reason to refuse CONNECT with, or SUCCESS."""
@@ -159,12 +165,12 @@ class SnConnection(SnSender):
 
     def on_authenticated(self, reason: int, username: str) -> None:
         if reason != SUCCESS:
-            self.refuse(reason)
+            self.refuse(reason, username)
         else:
             self.accept_connect(username)
 
-    def refuse(self, reason: int) -> None:
-        self.broker.counters.connects_refused += 1
+    def refuse(self, reason: int, username: str = "") -> None:
+        on_refused(self.broker, self.connection, reason, self.asks_for()[0], username)
         self.write(self.refusal_packet(reason))
         close(self.broker, self.connection, f"connect refused with reason 0x{reason:02X}")
 
@@ -173,12 +179,13 @@ class SnConnection(SnSender):
         broker = self.broker
         try:
             packet = self.accepted_connect()
-            reason = check_connect(broker, packet, username)
+            client_id, is_kept = self.asks_for()
+            reason = check_connect(broker, packet, username, not client_id, is_kept)
         except ProtocolError as error:
-            self.refuse(error.reason)
+            self.refuse(error.reason, username)
             return
         if reason != SUCCESS:
-            self.refuse(reason)
+            self.refuse(reason, username)
             return
         if self.wakes_sleeper(packet):
             return
@@ -189,6 +196,7 @@ class SnConnection(SnSender):
         if present:
             self.first_id = 0x8000 + broker.log.position % 0x4000  # the table may have been lost: see ids.py
         self.agree(session, packet, present)
+        broker.count_kept(session)
         self.gateway.bind(self)
         broker.recorder.on_attached(session, self.connection)
         if session.record_id:
@@ -285,7 +293,10 @@ class SnConnection(SnSender):
         assert session is not None
         pending = PendingFilters(self.connection, 0)
         self.gateway.new_snapshots = pending.begun
-        return subscribe(self.broker, session, request, pending)
+        reason = subscribe(self.broker, session, request, pending)
+        if reason == NOT_AUTHORIZED:
+            on_subscribe_denied(self.broker, self.connection, request)
+        return reason
 
     def send_snapshots(self) -> None:
         """Send the first messages of the snapshots that the last SUBSCRIBE has begun."""

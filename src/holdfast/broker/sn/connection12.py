@@ -115,6 +115,9 @@ class SnConnection12(SnConnection):
             raise ProtocolError("client id is empty, expected at least one character", CLIENT_ID_NOT_VALID)
         return self.mqtt_connect(self.will)
 
+    def asks_for(self) -> tuple[str, bool]:
+        return self.connect.client_id, not self.connect.clean_start
+
     def accepted_connect(self) -> MqttConnect:
         return self.mqtt_connect(self.will)
 
@@ -355,7 +358,8 @@ class SnConnection12(SnConnection):
         """Set another will; returns False when the client may not publish it."""
         try:
             check_topic(will.topic, self.broker.settings.max_topic_levels)
-            if check_connect(self.broker, self.mqtt_connect(will), self.connection.username) != SUCCESS:
+            packet = self.mqtt_connect(will)
+            if check_connect(self.broker, packet, self.connection.username, True, False) != SUCCESS:
                 return False
         except ProtocolError:
             return False

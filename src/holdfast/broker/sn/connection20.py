@@ -118,6 +118,9 @@ class SnConnection20(SnConnection):
         reason = super().validate(packet)
         return v2.CONGESTION if reason == SERVER_BUSY else reason
 
+    def asks_for(self) -> tuple[str, bool]:
+        return self.connect.client_id, self.connect.expiry_s not in (NONE, 0)
+
     def accepted_connect(self) -> MqttConnect:
         broker = self.broker
         connect = self.connect

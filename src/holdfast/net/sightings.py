@@ -1,0 +1,116 @@
+"""What is told of clients at `info`: who came, who left and why, whose login failed, what was denied.
+
+A client that does the same again and again gets a few lines and then a count of those left out; so do all together. The
+names in a line are what clients say of themselves.
+"""
+
+import logging
+from collections.abc import Hashable
+from typing import Final
+
+from holdfast.broker.rate import LeakyBucket
+from holdfast.broker.seen import CONNECT_REFUSED, LOGIN_FAILED, Seen
+from holdfast.net.admission import key_of_host
+
+log = logging.getLogger("holdfast.clients")
+
+# Lines of one client at once, and a second after that; and of all clients in one tick.
+BURST: Final = 10
+PER_SECOND: Final = 1.0
+LINES_PER_TICK: Final = 100
+# Clients whose rate is remembered before those are forgotten who have been quiet.
+REMEMBERED_MOST: Final = 10_000
+# How long after the first line that was left out the count is told, if no other line brings it.
+TELL_AFTER_S: Final = 10.0
+
+
+class Share:
+    """The lines of one client: its rate, and what was left out since a time."""
+
+    def __init__(self) -> None:
+        self.bucket = LeakyBucket(PER_SECOND, BURST)
+        self.left_out = 0
+        self.since_s = 0.0
+        self.last: Seen | None = None
+
+
+class Sightings:
+    """Times are seconds of the caller's clock. Call `on_tick` a few times a second."""
+
+    def __init__(self) -> None:
+        self.shares: dict[Hashable, Share] = {}
+        self.owing: set[Hashable] = set()  # the keys of shares with something left out
+        self.lines_left = LINES_PER_TICK
+        self.left_out = 0
+
+    def write(self, events: list[Seen], unseen: int, now_s: float) -> None:
+        """`unseen` were counted and not kept."""
+        if not log.isEnabledFor(logging.INFO):
+            return
+        self.left_out += unseen
+        for seen in events:
+            self.write_one(seen, now_s)
+
+    def write_one(self, seen: Seen, now_s: float) -> None:
+        key = key_of(seen)
+        share = self.shares.get(key)
+        if share is None:
+            if len(self.shares) >= REMEMBERED_MOST:
+                self.forget_quiet(now_s)
+            share = self.shares[key] = Share()
+        if self.lines_left == 0 or not share.bucket.offer(now_s):
+            if share.left_out == 0:
+                share.since_s = now_s
+                self.owing.add(key)
+            share.left_out += 1
+            share.last = seen
+            return
+        self.lines_left -= 1
+        fields = fields_of(seen)
+        if share.left_out:
+            fields["left_out"] = share.left_out
+            self.settle(key, share)
+        log.info(seen.event, extra=fields)
+
+    def settle(self, key: Hashable, share: Share) -> None:
+        share.left_out = 0
+        share.last = None
+        self.owing.discard(key)
+
+    def forget_quiet(self, now_s: float) -> None:
+        """Makes room. With ten thousand that are not quiet, all begin afresh, and what they owe is told in one sum."""
+        self.shares = {key: share for key, share in self.shares.items() if share.left_out or share.bucket.drain(now_s)}
+        if len(self.shares) >= REMEMBERED_MOST:
+            self.left_out += sum(share.left_out for share in self.shares.values())
+            self.shares.clear()
+            self.owing.clear()
+
+    def on_tick(self, now_s: float) -> None:
+        self.lines_left = LINES_PER_TICK
+        if self.left_out:
+            log.info("more of clients left out", extra={"left_out": self.left_out})
+            self.left_out = 0
+        for key in [key for key in self.owing if self.shares[key].since_s + TELL_AFTER_S <= now_s]:
+            if self.lines_left == 0:
+                break
+            self.lines_left -= 1
+            share = self.shares[key]
+            assert share.last is not None
+            log.info("more of a client left out", extra={**fields_of(share.last), "left_out": share.left_out})
+            self.settle(key, share)
+
+
+def key_of(seen: Seen) -> Hashable:
+    """Who counts as one client: who is not let in may call itself anything, so its address."""
+    if seen.event in (LOGIN_FAILED, CONNECT_REFUSED):
+        return key_of_host(seen.connection.peer.remote_address().rpartition(":")[0].strip("[]"))
+    return seen.client_id
+
+
+def fields_of(seen: Seen) -> dict[str, object]:
+    return {
+        "client_id": seen.client_id,
+        "username": seen.username,
+        "address": seen.connection.peer.remote_address(),
+        **seen.detail,
+    }
