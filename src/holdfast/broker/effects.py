@@ -153,6 +153,7 @@ class Release:
                         outbox.held_size += outbox.size
                         self.held.append(Held(last, connection, outbox.drain()))
                 elif outbox.pieces and not outbox.blocked:
+                    self.log.wrote = True
                     if after == 0:
                         self.log.served += 1
                     self.write(connection, outbox.drain())

@@ -50,6 +50,7 @@ class Log:
         self.healthy = True  # what is appended now can be made durable
         self.on_durable: Durable = ignore
         self.served = 0  # calls whose bytes left at once, since nothing of them waits for the log
+        self.wrote = False  # bytes were given to a transport, which may send them at the end of the turn
         self.at_end_of_turn: AtEndOfTurn | None = None  # where the driver handles what came in together in turns
 
     def order(self, count: int) -> int:

@@ -106,6 +106,10 @@ class JournalLog(Log):
         return last
 
     def on_turn_end(self) -> None:
+        if self.wrote and self.at_end_of_turn is not None:
+            self.wrote = False  # let them leave first
+            self.at_end_of_turn(self.on_turn_end)
+            return
         self.turn_ends = False
         alone = self.served == self.served_before
         self.served_before = self.served

@@ -195,8 +195,8 @@ class Driver:
                 self.on_writable(connection)
 
     def at_end_of_turn(self, call: Callable[[], None]) -> None:
-        """Call when all that came in together was handled, and what followed at once has left."""
-        self.loop.call_soon(self.loop.call_soon, call)
+        """Call when all that came in together was handled; what followed at once leaves right after that."""
+        self.loop.call_soon(call)
 
     def write_notes(self, effects: Effects) -> None:
         notes = effects.notes

@@ -53,9 +53,8 @@ class Turns:
 
     def end(self) -> list[str]:
         """End the turn; what the journal was asked for in it."""
-        calls, self.calls = self.calls, []
-        for call in calls:
-            call()
+        while self.calls:
+            self.calls.pop(0)()
         asked, self.journal.asked = self.journal.asked, []
         return asked
 
@@ -67,6 +66,15 @@ def test_the_loop_syncs_itself_once_a_turn_when_everyone_waits_for_the_disk() ->
     assert turns.end() == ["aside 1", "aside 2", "here"]
     turns.append()
     assert turns.end() == ["aside 3", "here"]
+
+
+def test_what_may_leave_at_once_leaves_before_the_loop_waits_for_the_disk() -> None:
+    turns = Turns()
+    turns.append()
+    turns.log.wrote = True  # to subscribers of what was published
+    turns.calls.pop(0)()
+    assert turns.journal.asked == ["aside 1"]
+    assert turns.end() == ["aside 1", "here"]
 
 
 def test_the_thread_syncs_while_someone_is_served_who_waits_for_nothing() -> None:
