@@ -97,6 +97,9 @@ class Turns:
     def call_soon(self, action: Callable[..., None], *arguments: object) -> None:
         self.soon.append(partial(action, *arguments))
 
+    def time(self) -> float:
+        return 0.0
+
     def run(self) -> None:
         while self.soon:
             self.soon.popleft()()
