@@ -54,6 +54,7 @@ class FollowerProcess:
         self.environment = environment or {}
         self.process: asyncio.subprocess.Process | None = None
         self.task: asyncio.Task[None] | None = None
+        self.begun = asyncio.Event()  # there was a process to be stopped
         self.stopping = False
 
     def start(self) -> None:
@@ -78,6 +79,7 @@ class FollowerProcess:
             stdout=asyncio.subprocess.PIPE,
             env={**self.environment, **child_environment()},
         )
+        self.begun.set()
         assert self.process.stdout is not None
         while line := await self.process.stdout.readline():
             self.on_report(self.name, Report.of(line))
@@ -91,18 +93,22 @@ class FollowerProcess:
         self.stopping = True
         if self.task is None:
             return
-        if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()
-            try:
-                await asyncio.wait_for(self.process.wait(), within_s)
-            except TimeoutError:
-                self.on_report(
-                    self.name, Report(note=f"{self.name} is behind the journal and goes on at the next start")
-                )
+        try:
+            await asyncio.wait_for(self.end(), within_s)
+        except TimeoutError:
+            self.on_report(self.name, Report(note=f"{self.name} is behind the journal and goes on at the next start"))
+            if self.process is not None and self.process.returncode is None:
                 self.process.kill()
                 await self.process.wait()
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+
+    async def end(self) -> None:
+        await self.begun.wait()  # one that is just being started has the journal to apply as well
+        assert self.process is not None
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        await self.process.wait()
 
 
 def state_process(root: Path, on_report: OnReport) -> FollowerProcess:

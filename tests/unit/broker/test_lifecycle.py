@@ -12,7 +12,8 @@ from wire import P, Property, Will
 Start = Callable[..., CoreBroker]
 BOTH = pytest.mark.parametrize("version", [4, 5], ids=["v311", "v5"])
 
-TEN_YEARS_S = 10 * 365 * 24 * 3600
+DAY_S = 24 * 3600
+TEN_YEARS_S = 10 * 365 * DAY_S
 WILL = Will("w", b"dead")
 
 
@@ -177,12 +178,16 @@ def test_the_interval_begins_anew_with_each_end(broker: CoreBroker) -> None:
     [(4, {"clean": False}), (5, {"clean": False, "properties": lasting(0xFFFFFFFF)})],
     ids=["v311", "v5"],
 )
-def test_a_session_without_an_end_stays(broker: CoreBroker, version: int, fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("most", "stays"), [(0, True), (30 * DAY_S, False)])
+def test_a_session_without_an_end_stays_as_long_as_the_broker_lets_it(
+    start: Callable[..., CoreBroker], version: int, fields: dict[str, Any], most: int, stays: bool
+) -> None:
+    broker = start(limits__session_expiry_max=most)
     broker.join("client", version, **fields).cut()
     leap(broker, TEN_YEARS_S)
     back = broker.join("client", version, **fields)
     assert back.connack is not None
-    assert back.connack.session_present
+    assert back.connack.session_present is stays
 
 
 @pytest.mark.parametrize(("version", "fields"), [(4, {}), (5, {"properties": lasting(1000)})], ids=["v311", "v5"])
