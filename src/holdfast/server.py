@@ -225,14 +225,14 @@ class Server:
         if self.http is None:
             self.http = self.make_http()
         try:
-            host, port = self.http.listen(listener.host, listener.port, context, listener.max_connections)
+            host, port = self.http.listen(listener.host, listener.port, context, self.make_policy(listener))
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
         say_listening(listener.scheme, host, port)
 
     def make_http(self) -> "HttpService":
         from holdfast.api.app import HttpService
-        from holdfast.api.auth import ApiAuthenticator
+        from holdfast.api.auth import NO_KEYS, ApiAuthenticator
         from holdfast.api.status import ServerStatus
 
         settings = self.loaded.settings
@@ -250,8 +250,11 @@ class Server:
             storage_type=settings.retainer.storage_type,
         )
         keys, users = api_secrets(settings)
-        authenticator = ApiAuthenticator(self.broker, keys, users, settings.api.admins, self.bans)
-        return HttpService(status, authenticator, settings.api.cors)
+        others = settings.has_logins or settings.asks_certificates
+        authenticator = ApiAuthenticator(self.broker, keys, users, settings.api.admins, self.bans, others)
+        if authenticator.is_closed:
+            log.warning(NO_KEYS)
+        return HttpService(status, authenticator, settings.api.cors, settings.api.max_connections)
 
     def make_policy(self, listener: Listener) -> ListenerPolicy:
         settings = self.loaded.settings
@@ -336,7 +339,10 @@ class Server:
         fill_bans(self.bans, loaded.settings)
         fill_banned(self.broker.settings, loaded.settings)
         if self.http is not None:
-            self.http.authenticator.replace(keys, users, loaded.settings.api.admins)
+            others = loaded.settings.has_logins or loaded.settings.asks_certificates
+            self.http.authenticator.replace(keys, users, loaded.settings.api.admins, others)
+            if self.http.authenticator.is_closed:
+                log.warning("nobody may use the API: clients log in, and there is no api.key_file")
         left = needs_restart(self.loaded.settings, loaded.settings)
         self.loaded = loaded
         log.info("reloaded certificates, log level, users, access rules, bans, retainer limits and policies")

@@ -253,7 +253,8 @@ class DataSource(Source):
     def at(self, at_ms: int, offset: int, topic_filter: str) -> Iterator[dict[str, Any]]:
         check_filter(topic_filter)
         found = run(self.past.at(at_ms, offset, topic_filter))
-        return map(row_of, found.rows.to_pylist())
+        for start in range(0, len(found), PAGE):
+            yield from map(row_of, run(self.past.rows(found, range(start, min(start + PAGE, len(found))))))
 
     def restore(self, topic_filter: str, at_ms: int, offset: int, replace: bool, really: bool) -> dict[str, Any]:
         asked = RestoreRequest(filter=topic_filter, at_ms=at_ms, offset=offset, replace=replace, dry_run=not really)

@@ -38,6 +38,13 @@ class Closable(Protocol):
     def abort(self) -> None: ...
 
 
+class Guest(Closable, Protocol):
+    """A connection that wants in. `counted`: by the connection limits, as one of its address."""
+
+    host: str
+    counted: bool
+
+
 class ListenerPolicy:
     """`bans` and `limits` are shared by all listeners; `proxies` are the load balancers that are believed."""
 
@@ -59,14 +66,13 @@ class ListenerPolicy:
         self.proxies = [parse_network(text) for text in proxies]
         self.identity = identity
         self.peers: set[Closable] = set()
-        self.buckets: dict[StreamPeer, LeakyBucket] = {}
+        self.buckets: dict[Guest, LeakyBucket] = {}
 
-    def admit(self, peer: StreamPeer) -> str:
+    def admit(self, peer: Guest, now: float) -> str:
         """Counts a new connection. Returns why it must be refused, or an empty string when it may stay."""
         self.peers.add(peer)
         if 0 < self.max_connections < len(self.peers):
             return "too many connections on this listener"
-        now = peer.driver.loop.time()
         if self.bans.bans(peer.host, now):
             return "the address is banned"
         if self.limits.is_limited:
@@ -79,7 +85,7 @@ class ListenerPolicy:
         address = parse_address(host)
         return address is not None and any(address in network for network in self.proxies)
 
-    def release(self, peer: StreamPeer) -> None:
+    def release(self, peer: Guest) -> None:
         """Forgets a connection that has ended; a refused one too."""
         self.peers.discard(peer)
         if peer.counted:
