@@ -411,7 +411,8 @@ async def a_delete_of_another_process_is_undone_from_the_history(services: Servi
 @case({"brief/over": "then", "brief/soon": "then"})
 async def the_past_is_shown_as_of_an_offset_with_expiry_as_of_then(services: Services) -> object:
     then = await services.history.at(0, services.made.then, "brief/#")
-    return {row["topic"]: row_of(row)["text"] for row in map(then.row, range(len(then.topics)))}
+    rows = await services.history.rows(then, range(len(then)))
+    return {row["topic"]: row_of(row)["text"] for row in rows}
 
 
 @case([])

@@ -97,6 +97,7 @@ def explained(content: bytes, status: int) -> str:
 
 
 PAGE = 1000
+BATCH_BYTES = 512 * 1024
 
 
 class Source(ABC):
@@ -197,12 +198,29 @@ class ApiSource(Source):
         return found
 
     def publish(self, messages: list[dict[str, Any]]) -> int:
-        refused: int = self.api.call("POST", "/publish/batch", messages)["refused"]
+        refused = 0
+        for batch in portions(messages):
+            refused += self.api.call("POST", "/publish/batch", batch)["refused"]
         return refused
 
     def ghosts(self, days: float, limit: int) -> dict[str, Any]:
         found: dict[str, Any] = self.api.call("GET", "/hygiene", days=days, limit=limit)
         return found
+
+
+def portions(messages: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The messages in order, in batches of so few bytes, or of one message, that every broker takes them."""
+    batch: list[dict[str, Any]] = []
+    size = 0
+    for message in messages:
+        own = len(json.dumps(message))
+        if batch and size + own > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += own
+    if batch:
+        yield batch
 
 
 SAMPLE = 20

@@ -1,51 +1,102 @@
-"""The retained set of a past moment: pages and levels of the tree, from rows that a table would have given."""
+"""The retained set of a past moment: pages and levels of the tree, from rows that are in memory or are read again."""
 
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
-from holdfast.history.schema import arrow_schema
-from holdfast.service.history import RetainedAt
+from holdfast.history.writer import HistoryWriter
+from holdfast.service.caller import OPERATOR
+from holdfast.service.history import MOMENT_BYTES, PAGE_BYTES, HistoryService, RetainedAt
+from holdfast.service.live import LiveSource
+from in_process import InProcess, with_broker
+from log_records import NOW_MS, retained
 
-AT = datetime(2026, 3, 1, tzinfo=UTC)
+TOPICS = ["a", "a/b", "a/b/c", "a/d", "a0", "b/x/y"]
+AT_MS = NOW_MS + 1000
 
-
-def row(topic: str, offset: int) -> dict[str, Any]:
-    known = {"offset": offset, "timestamp": AT, "topic": topic, "payload": b"1", "qos": 1, "retain": True}
-    return {**dict.fromkeys(arrow_schema().names), **known, "client_id": "c", "protocol": "5.0", "outcome": "set"}
-
-
-@pytest.fixture
-def then() -> RetainedAt:
-    import pyarrow as pa
-
-    topics = ["a", "a/b", "a/b/c", "a/d", "a0", "b/x/y"]
-    rows = [row(topic, offset) for offset, topic in enumerate(topics, 1)]
-    return RetainedAt(pa.Table.from_pylist(rows, arrow_schema()), True)
+T = TypeVar("T")
+Ask = Callable[[Callable[[HistoryService], Awaitable[Any]]], Any]
 
 
-def test_a_topic_is_found_or_not(then: RetainedAt) -> None:
-    found = then.find("a/b")
-    assert found is not None
-    assert found["offset"] == 2
-    assert then.find("a/c") is None
-    assert then.find("z") is None
+@pytest.fixture(params=[MOMENT_BYTES, 0], ids=["in memory", "read again"])
+def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Ask:
+    """Runs a question to a table in which each of TOPICS was set once, in this order."""
+    folder = tmp_path / "history"
+    writer = HistoryWriter(folder, tmp_path / "quarantine")
+    writer.append([retained(topic, b"1", offset) for offset, topic in enumerate(TOPICS, 1)], len(TOPICS))
+    writer.close()
+
+    def run(question: Callable[[HistoryService], Awaitable[T]]) -> T:
+        async def act(world: InProcess) -> T:
+            source = LiveSource(world.handle, history=folder)
+            try:
+                return await question(HistoryService(source, request.param))
+            finally:
+                source.close()
+
+        return with_broker(act)
+
+    return run
 
 
-def test_pages_follow_each_other_and_end(then: RetainedAt) -> None:
-    topics, after = [], ""
-    for _ in range(4):
-        rows, following = then.page(after, 2)
-        topics += [one["topic"] for one in rows]
-        if following is None:
-            break
-        after = following
-    assert topics == then.topics
+def test_a_moment_over_its_bytes_is_kept_without_payloads(ask: Ask, request: pytest.FixtureRequest) -> None:
+    then = ask(lambda history: history.at(AT_MS, 0, "#"))
+    assert then.topics == TOPICS
+    assert then.whole is ("payload" in then.rows.column_names)
+    assert then.whole is ("in memory" in request.node.name)
 
 
-def test_a_page_behind_the_end_is_empty(then: RetainedAt) -> None:
-    assert then.page("zzz", 2) == ([], None)
+def test_a_topic_is_found_or_not(ask: Ask) -> None:
+    for topic, offset in (("a/b", 2), ("b/x/y", 6)):
+        assert ask(lambda history, topic=topic: history.one_at(AT_MS, 0, topic, OPERATOR))["offset"] == offset
+    for topic in ("a/c", "z"):
+        assert ask(lambda history, topic=topic: history.one_at(AT_MS, 0, topic, OPERATOR)) is None
+
+
+def test_pages_follow_each_other_and_end(ask: Ask) -> None:
+    async def pages(history: HistoryService) -> tuple[list[str], list[str | None]]:
+        then = await history.at(AT_MS, 0, "#")
+        topics: list[str] = []
+        ends: list[str | None] = [""]
+        while ends[-1] is not None:
+            rows, following = await history.page_at(then, ends[-1], 2, OPERATOR)
+            topics += [one["topic"] for one in rows]
+            ends.append(following)
+        return topics, ends
+
+    assert ask(pages) == (TOPICS, ["", "a/b", "a/d", None])
+
+
+def test_a_page_behind_the_end_is_empty(ask: Ask) -> None:
+    async def last(history: HistoryService) -> object:
+        return await history.page_at(await history.at(AT_MS, 0, "#"), "zzz", 2, OPERATOR)
+
+    assert ask(last) == ([], None)
+
+
+def test_a_page_ends_when_it_has_enough_bytes(tmp_path: Path) -> None:
+    folder = tmp_path / "history"
+    writer = HistoryWriter(folder, tmp_path / "quarantine")
+    size, count = PAGE_BYTES // 50, 300
+    writer.append([retained(f"t/{n:03}", b"x" * size, n) for n in range(1, count + 1)], count)
+    writer.close()
+
+    async def act(world: InProcess) -> list[int]:
+        source = LiveSource(world.handle, history=folder)
+        history = HistoryService(source)
+        then = await history.at(AT_MS, 0, "#")
+        lengths, after = [], ""
+        while after is not None:
+            rows, after = await history.page_at(then, after, 1000, OPERATOR)
+            lengths.append(len(rows))
+        source.close()
+        return lengths
+
+    lengths = with_broker(act)
+    assert sum(lengths) == count
+    assert max(lengths) <= 100
 
 
 def names(level: dict[str, Any]) -> list[tuple[str, int, bool, int | None]]:
@@ -55,20 +106,32 @@ def names(level: dict[str, Any]) -> list[tuple[str, int, bool, int | None]]:
     ]
 
 
-def test_a_level_of_the_tree_counts_what_is_below(then: RetainedAt) -> None:
-    assert names(then.children(None, "", 10)) == [("a", 4, False, 1), ("a0", 1, True, 5), ("b", 1, False, None)]
-    assert names(then.children("a", "", 10)) == [("b", 2, False, 2), ("d", 1, True, 4)]
-    assert names(then.children("b/x", "", 10)) == [("y", 1, True, 6)]
+def level(ask: Ask, prefix: str | None, after: str = "", limit: int = 10) -> dict[str, Any]:
+    found: dict[str, Any] = ask(lambda history: history.tree_at(AT_MS, prefix, after, limit))
+    return found
 
 
-def test_a_level_of_the_tree_comes_in_pages(then: RetainedAt) -> None:
-    first = then.children(None, "", 2)
+def test_a_level_of_the_tree_counts_what_is_below(ask: Ask) -> None:
+    assert names(level(ask, None)) == [("a", 4, False, 1), ("a0", 1, True, 5), ("b", 1, False, None)]
+    assert names(level(ask, "a")) == [("b", 2, False, 2), ("d", 1, True, 4)]
+    assert names(level(ask, "b/x")) == [("y", 1, True, 6)]
+
+
+def test_a_level_of_the_tree_comes_in_pages(ask: Ask) -> None:
+    first = level(ask, None, limit=2)
     assert (first["total"], first["next"]) == (3, "a0")
-    last = then.children(None, "a0", 2)
+    last = level(ask, None, "a0", 2)
     assert (names(last), last["next"]) == ([("b", 1, False, None)], None)
 
 
-def test_messages_are_as_they_were(then: RetainedAt) -> None:
-    first = then.messages()[0]
-    assert (first.topic, first.payload, first.qos, first.offset, first.expires_at_ms) == (b"a", b"1", 1, 1, 0)
-    assert (first.publisher.client_id, first.publisher.username) == ("c", "")
+def test_messages_are_as_they_were(ask: Ask) -> None:
+    first = ask(lambda history: history.seen_at(AT_MS, 0, "#", OPERATOR))[0]
+    assert (first.topic, first.payload, first.offset, first.expires_at_ms) == (b"a", b"1", 1, 0)
+
+
+def test_what_rights_are_asked_about_is_known_without_the_payload(ask: Ask) -> None:
+    then: RetainedAt = ask(lambda history: history.at(AT_MS, 0, "#"))
+    whole = ask(lambda history: history.seen_at(AT_MS, 0, "#", OPERATOR))[0]
+    sketch = then.sketch(0)
+    assert sketch.topic == whole.topic
+    assert sketch.publisher.origin == whole.publisher.origin
