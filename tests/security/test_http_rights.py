@@ -144,7 +144,7 @@ def test_what_its_publisher_has_lost_the_right_to_is_neither_live_nor_in_the_pas
         api.history("public/good", 1)
         at_ms = int(time.time() * 1000)
         past = {"at_ms": at_ms, "filter": "public/#"}
-        one = {"at_ms": at_ms, "topic": "public/evil"}
+        one: dict[str, Any] = {"at_ms": at_ms, "topic": "public/evil"}
         assert {m["topic"] for m in all_at(bob, **past)} == {"public/evil", "public/good"}
         assert bob.get("/api/v1/retained/message", params=one).status_code == 200
         world.change(WITHOUT_MALLORY)

@@ -16,13 +16,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.api import live, v1, v5
 from holdfast.api.auth import ApiAuthenticator, AuthMiddleware
 from holdfast.api.bodies import BoundedBodies
-from holdfast.api.listener import HttpListener, Policy, Room
+from holdfast.api.listener import BACKLOG, HttpListener, Policy, Room
 from holdfast.api.metrics import Metrics
 from holdfast.api.problem import HANDLERS, RESPONSES
 from holdfast.api.services import Services, ServicesDep, make_services
 from holdfast.api.status import ServerStatus
 
-BACKLOG = 512
 STATIC = Path(__file__).parent.parent / "ui" / "static"
 # Nothing but our own files may run or be loaded, and nobody may put the pages into a frame.
 POLICY = (

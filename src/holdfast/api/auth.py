@@ -140,12 +140,15 @@ class ApiAuthenticator:
         if known is not None and known[1] > time.monotonic():
             return known[0]
         loop = asyncio.get_running_loop()
+        generation = self.generation
         caller = None
         if self.keys is not None and await loop.run_in_executor(self.pool, self.keys.check, name, password):
             caller = Caller(name, True, self.broker)
         elif self.users is not None and await loop.run_in_executor(self.pool, self.users.check, name, password):
             if name not in self.broker.settings.banned_users:
                 caller = Caller(name, name in self.admins, self.broker)
+        if generation != self.generation:
+            return await self.find(name, password)  # held against keys and users that are no more
         if caller is not None:
             if len(self.remembered) > 1000:
                 self.remembered.clear()

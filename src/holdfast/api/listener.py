@@ -24,6 +24,7 @@ from wsproto.events import Ping
 from holdfast.api.auth import Bans
 from holdfast.broker.core import Broker
 
+BACKLOG = 512
 KEEP_ALIVE_S = 30
 STOP_S = 2
 # How long an answer may wait for a client that takes none of it.
@@ -123,14 +124,21 @@ class HttpConnection(H11Protocol):
         elif self.head_timer is not None:
             self.head_timer.cancel()
             self.head_timer = None
+        if self.linger_timer is not None and not self.is_lingering():
+            self.linger_timer.cancel()
+            self.linger_timer = None
 
     def wait_for_head(self) -> None:
         if self.head_timer is None:
             self.head_timer = self.loop.call_later(self.head_s, self.hang_up)
 
+    def is_lingering(self) -> bool:
+        """Whether all is answered and the body still comes."""
+        return self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.conn.their_state is h11.SEND_BODY and self.linger_timer is None:
+        if self.is_lingering():
             self.linger_timer = self.loop.call_later(LINGER_S, self.hang_up)
 
     def pause_writing(self) -> None:
@@ -177,11 +185,33 @@ class LiveConnection(WSProtocol):
 
 
 class QuietServer(uvicorn.Server):
-    """Signals are the broker's business."""
+    """Signals are the broker's business, and so is who may connect, and how long the beginning of TLS may take."""
+
+    def __init__(self, config: uvicorn.Config, policy: Policy, room: Room, head_s: float) -> None:
+        super().__init__(config)
+        self.policy = policy
+        self.room = room
+        self.head_s = head_s
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    def make_connection(self) -> HttpConnection:
+        given = {"config": self.config, "server_state": self.server_state, "app_state": {}}
+        return HttpConnection(room=self.room, policy=self.policy, head_s=self.head_s, **given)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        context = self.config.ssl
+        handshake_s = None if context is None else self.head_s
+        create = asyncio.get_running_loop().create_server
+        self.servers = [
+            await create(
+                self.make_connection, sock=sock, ssl=context, ssl_handshake_timeout=handshake_s, backlog=BACKLOG
+            )
+            for sock in sockets or []
+        ]
+        self.started = True
 
 
 class HttpListener:
@@ -204,12 +234,9 @@ class HttpListener:
             ws_per_message_deflate=False,  # a few bytes would become megabytes before anyone counts them
         )
         config.load()
-        config.http_protocol_class = partial(  # type: ignore[assignment]
-            HttpConnection, room=room, policy=policy, head_s=head_s
-        )
         if context is not None:
             config.ssl = context  # made by the net room, which can exchange its certificates
-        self.server = QuietServer(config)
+        self.server = QuietServer(config, policy, room, head_s)
         self.task: asyncio.Task[None] | None = None
 
     def start(self, sock: socket.socket) -> None:

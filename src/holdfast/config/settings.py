@@ -402,9 +402,7 @@ class Sn(Section):
 
 
 class Api(Section):
-    """Who may use the HTTP API and the dashboard. Where nobody logs in, only this machine may. Where clients log in by
-    token, HTTP service or certificate alone, nobody may until there is a key file.
-    """
+    """Who may use the HTTP API and the dashboard. Without keys and users: this machine, or nobody if clients log in."""
 
     key_file: Path | None = Field(
         default=None,
