@@ -32,7 +32,7 @@ PACE = 32 * 1024
 # From here on a body is large: it waits for its turn, and is parsed beside the event loop.
 LARGE_BYTES = 256 * 1024
 LARGE_AT_ONCE = 4
-# Texts, lists and objects in a large body. A batch of a thousand messages with all they may carry has fewer.
+# Texts, numbers, lists and objects in a large body. A batch of a thousand messages with all they may carry has fewer.
 VALUES_MOST = 500_000
 
 
@@ -134,6 +134,8 @@ class StepwiseDecoder(json.JSONDecoder):
         self.parse_object = self.counted(JSONObject)
         self.parse_array = self.counted(JSONArray)
         self.parse_string = self.counted(scanstring)
+        self.parse_int = self.counted(int)
+        self.parse_float = self.counted(float)
         self.scan_once = py_make_scanner(self)
 
     def counted(self, parse: Callable[..., Any]) -> Callable[..., Any]:
