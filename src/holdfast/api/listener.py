@@ -74,8 +74,6 @@ class HttpConnection(H11Protocol):
         self.head_timer: asyncio.TimerHandle | None = None
         self.stall_timer: asyncio.TimerHandle | None = None
         self.linger_timer: asyncio.TimerHandle | None = None
-        # An upgrade hands the transport over: the end of the connection is the WebSocket's to tell.
-        self.ws_protocol_class = partial(LiveConnection, self.leave)  # type: ignore[assignment]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -112,6 +110,7 @@ class HttpConnection(H11Protocol):
                 timer.cancel()
         self.room.present.discard(self)
         self.policy.release(self)
+        self.ws_protocol_class = None  # no cycle may keep a closed connection in memory
 
     # Time.
 
@@ -166,6 +165,8 @@ class HttpConnection(H11Protocol):
         if self.head_timer is not None:
             self.head_timer.cancel()
             self.head_timer = None
+        # The transport is handed over: the end of the connection is the WebSocket's to tell.
+        self.ws_protocol_class = partial(LiveConnection, self.leave)  # type: ignore[assignment]
         super().handle_websocket_upgrade(event)
 
 
