@@ -309,7 +309,6 @@ def closed_settings(kind: str, folder: Path) -> tuple[dict[str, Any], str]:
 def test_an_api_without_keys_answers_nobody_once_clients_log_in(start_broker: Start, tmp_path: Path, kind: str) -> None:
     settings, listen = closed_settings(kind, tmp_path)
     broker = start_broker(listen=(listen, "http://127.0.0.1:0"), history__enable=False, **settings)
-    assert "holdfast passwd -c FILE NAME" in broker.output
     with Api(broker) as api:
         body = {"topic": "alice/door", "payload": "open", "retain": True}
         answer = api.post("/api/v1/publish", json=body)
@@ -319,6 +318,7 @@ def test_an_api_without_keys_answers_nobody_once_clients_log_in(start_broker: St
             assert api.get(path).status_code == 403, path
         assert api.get("/healthz").status_code == 200
         assert api.get("/readyz").status_code == 200
+    assert "holdfast passwd -c FILE NAME" in broker.output
     keys = write_password_file(tmp_path / "keys", dict([KEY]))
     with Api(start_broker(listen=(listen, "http://127.0.0.1:0"), api__key_file=keys, **settings), auth=KEY) as api:
         assert api.get("/api/v1/retained").status_code == 200
