@@ -26,6 +26,7 @@ class WebSocket:
         subprotocols: tuple[str, ...] = ("mqtt",),
         sock: socket.socket | None = None,
         chunk: int | None = None,
+        headers: dict[str, str] | None = None,
     ) -> None:
         """Open the connection and upgrade it. `chunk` cuts what is sent into frames of so many bytes."""
         self.sock = sock or socket.create_connection(("127.0.0.1", port), 5)
@@ -35,9 +36,9 @@ class WebSocket:
         self.close_code: int | None = None
         self.opcodes: list[int] = []
         self._buffer = b""
-        self._upgrade(port, path, subprotocols)
+        self._upgrade(port, path, subprotocols, headers or {})
 
-    def _upgrade(self, port: int, path: str, subprotocols: tuple[str, ...]) -> None:
+    def _upgrade(self, port: int, path: str, subprotocols: tuple[str, ...], headers: dict[str, str]) -> None:
         key = base64.b64encode(os.urandom(16))
         lines = [
             f"GET {path} HTTP/1.1",
@@ -46,6 +47,7 @@ class WebSocket:
             "Connection: Upgrade",
             f"Sec-WebSocket-Key: {key.decode()}",
             "Sec-WebSocket-Version: 13",
+            *(f"{name}: {value}" for name, value in headers.items()),
         ]
         if subprotocols:
             lines.append(f"Sec-WebSocket-Protocol: {', '.join(subprotocols)}")

@@ -202,7 +202,7 @@ def knows_users(settings: Settings, access: Access | None) -> bool:
     """
     return (
         settings.has_logins
-        or any(listener.ca is not None for listener in settings.listeners())
+        or settings.asks_certificates
         or any(policy.users for policy in settings.retainer.policy)
         or settings.auth.client_id != ""
         or (access is not None and any(rule.user or rule.users or b"%u" in rule.topic_filter for rule in access.rules))

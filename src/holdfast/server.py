@@ -199,7 +199,7 @@ class Server:
             self.listen_for_sensors(listener, policy)
             return
         if listener.scheme in ("http", "https"):
-            self.listen_http(listener, context)
+            self.listen_http(listener, policy, context)
             return
         try:
             server = await self.loop.create_server(
@@ -218,21 +218,21 @@ class Server:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             say_listening(listener.scheme, *sock.getsockname()[:2])
 
-    def listen_http(self, listener: Listener, context: ssl.SSLContext | None) -> None:
+    def listen_http(self, listener: Listener, policy: ListenerPolicy, context: ssl.SSLContext | None) -> None:
         """Serve API and dashboard on this listener too."""
         if not can_serve_http():
             return
         if self.http is None:
             self.http = self.make_http()
         try:
-            host, port = self.http.listen(listener.host, listener.port, context, listener.max_connections)
+            host, port = self.http.listen(listener.host, listener.port, context, policy)
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
         say_listening(listener.scheme, host, port)
 
     def make_http(self) -> "HttpService":
         from holdfast.api.app import HttpService
-        from holdfast.api.auth import ApiAuthenticator
+        from holdfast.api.auth import NO_KEYS, ApiAuthenticator
         from holdfast.api.status import ServerStatus
 
         settings = self.loaded.settings
@@ -251,8 +251,11 @@ class Server:
             storage_type=settings.retainer.storage_type,
         )
         keys, users = api_secrets(settings)
-        authenticator = ApiAuthenticator(self.broker, keys, users, settings.api.admins, self.bans)
-        return HttpService(status, authenticator, settings.api.cors)
+        others = others_log_in(settings)
+        authenticator = ApiAuthenticator(self.broker, keys, users, settings.api.admins, self.bans, others)
+        if authenticator.is_closed:
+            log.warning(NO_KEYS)
+        return HttpService(status, authenticator, settings.api.cors, settings.api.max_connections)
 
     def make_policy(self, listener: Listener, certificates: Certificates | None) -> ListenerPolicy:
         settings = self.loaded.settings
@@ -350,7 +353,9 @@ class Server:
         ended = self.authenticator.end_unproven()
         self.driver.drop_wills(gone)
         if self.http is not None:
-            self.http.authenticator.replace(keys, users, settings.api.admins)
+            self.http.authenticator.replace(keys, users, settings.api.admins, others_log_in(settings))
+            if self.http.authenticator.is_closed:
+                log.warning("nobody may use the API: clients log in, and there is no api.key_file")
         self.loaded = replace(loaded, settings=settings)
         log.info("reloaded certificates, log level, users, access rules, bans, retainer limits and policies")
         if ended:
@@ -453,6 +458,11 @@ def names_of(passwords: PasswordFile | None) -> frozenset[str]:
 def warn_of_secrets(settings: Settings) -> None:
     for key, path in exposed_secrets(settings):
         log.warning("everybody on this machine can read a secret, expected mode 0600", extra={"key": key, "file": path})
+
+
+def others_log_in(settings: Settings) -> bool:
+    """Whether there are logins, of which the API may know none."""
+    return settings.has_logins or settings.asks_certificates
 
 
 def api_secrets(settings: Settings) -> tuple[PasswordFile | None, PasswordFile | None]:

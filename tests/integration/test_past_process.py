@@ -60,6 +60,8 @@ def test_the_answers_are_those_of_the_table_and_come_from_one_process(table: Pat
         first = pid_of(past)
         pages = await asyncio.gather(*(past.ask(Past.page_at, moment, "", limit) for limit in range(1, 7)))
         assert pages == [here.page_at(moment, "", limit) for limit in range(1, 7)]
+        assert await past.ask(Past.sketches_at, moment, "t/1", 3) == here.sketches_at(moment, "t/1", 3)
+        assert await past.ask(Past.rows, [4, 2], moment) == here.rows([4, 2])
         assert await past.ask(Past.find_at, moment, "t/3") == here.find_at(moment, "t/3")
         assert await past.ask(Past.children_at, moment, "t", "", 10) == here.children_at(moment, "t", "", 10)
         assert await past.ask(Past.of_topic, "t/2", 0, 10) == here.of_topic("t/2", 0, 10)
@@ -74,6 +76,8 @@ def test_before_there_is_a_table_nothing_has_happened(tmp_path: Path) -> None:
         assert (await past.ask(Past.of_topic, "t", 0, 10))["rows"] == []
         assert (await past.ask(Past.span))["rows"] == 0
         assert await past.ask(Past.page_at, Moment(NOW_MS), "", 10) == ([], None, 0)
+        assert await past.ask(Past.sketches_at, Moment(NOW_MS), "", 10) == ([], False)
+        assert await past.ask(Past.rows, [1, 2]) == ([], 2)
         assert await past.ask(Past.find_at, Moment(NOW_MS), "t") is None
         assert (await past.ask(Past.children_at, Moment(NOW_MS), None, "", 10))["children"] == []
         assert await past.ask(Past.removed_by, "nobody") == []
@@ -100,6 +104,17 @@ def test_who_waits_for_one_that_is_killed_is_told_and_the_next_is_answered(table
         os.kill(pid_of(past), signal.SIGKILL)
         with pytest.raises(StoreError, match="ended with code -9"):
             await waiting
+        assert (await past.ask(Past.span))["rows"] == 5
+
+    ask(table, act)
+
+
+def test_one_that_takes_no_more_questions_is_replaced_before_its_end_is_known(table: Path) -> None:
+    async def act(past: PastProcess) -> None:
+        await past.ask(Past.span)
+        assert past.answerer is not None
+        assert past.answerer.process.stdin is not None
+        past.answerer.process.stdin.close()  # as when it was killed
         assert (await past.ask(Past.span))["rows"] == 5
 
     ask(table, act)

@@ -81,10 +81,19 @@ def test_a_message_that_somebody_else_has_replaced_is_theirs(guarded: Callable[.
 
 def test_nobody_removes_by_it_what_they_may_not_write(guarded: Callable[..., Guarded]) -> None:
     site = left_behind(guarded)
-    site.change(RULES.replace("user ann\ntopic readwrite #", "user ann\ntopic read #\ntopic write a/#"))
-    done = retained(site, "rm", "--publisher", "guest", "--yes", user="ann")
+    site.change(RULES.replace("user guest\ntopic readwrite #", "user guest\ntopic read #\ntopic write a/#"))
+    done = retained(site, "rm", "--publisher", "guest", "--yes", user="guest")
     assert "deleted 2 messages" in done.stdout, done.stderr
+    site.change(RULES)
     assert topics_in(site) == {"b/deep/guest", "a/bob", "$left/bob"}
+
+
+def test_what_others_published_is_searched_for_by_administrators_alone(guarded: Callable[..., Guarded]) -> None:
+    site = left_behind(guarded)
+    done = retained(site, "rm", "--publisher", "guest", "--yes", user="ann")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "may search by publisher for username='ann' only" in done.stderr
+    assert topics_in(site) == {*MINE, "a/bob", "$left/bob"}
 
 
 def test_it_works_on_the_folder_of_a_broker_that_is_down(guarded: Callable[..., Guarded]) -> None:

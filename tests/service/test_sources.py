@@ -411,13 +411,13 @@ async def a_delete_of_another_process_is_undone_from_the_history(services: Servi
 
 @case({"brief/over": "then", "brief/soon": "then"})
 async def the_past_is_shown_as_of_an_offset_with_expiry_as_of_then(services: Services) -> object:
-    rows = await services.history.rows_at(Moment(0, services.made.then, "brief/#"))
+    rows = await services.history.rows_at(Moment(0, services.made.then, "brief/#"), OPERATOR)
     return {row["topic"]: row_of(row)["text"] for row in rows}
 
 
 @case([])
 async def before_there_was_anything_nothing_was_retained(services: Services) -> object:
-    return await services.history.rows_at(Moment(1))
+    return await services.history.rows_at(Moment(1), OPERATOR)
 
 
 @case([("cleared", "", "api"), ("set", "then", "api")])

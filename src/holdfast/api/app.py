@@ -1,15 +1,11 @@
 """The application: operations, metrics, health, the dashboard's files, authentication in front of all of them, and the
-listeners that serve it on the broker's own event loop.
+service that puts it on listeners.
 """
 
-import asyncio
-import contextlib
 import socket
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
-import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -19,14 +15,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.api import live, v1, v5
 from holdfast.api.auth import ApiAuthenticator, AuthMiddleware
+from holdfast.api.bodies import BoundedBodies
+from holdfast.api.listener import BACKLOG, HttpListener, Policy, Room
 from holdfast.api.metrics import Metrics
 from holdfast.api.problem import HANDLERS, RESPONSES
 from holdfast.api.services import Services, ServicesDep, make_services
 from holdfast.api.status import ServerStatus
 
-BACKLOG = 512
-KEEP_ALIVE_S = 30
-STOP_S = 2
 STATIC = Path(__file__).parent.parent / "ui" / "static"
 # Nothing but our own files may run or be loaded, and nobody may put the pages into a frame.
 POLICY = (
@@ -38,6 +33,7 @@ SECURE = {
     b"x-content-type-options": b"nosniff",
     b"referrer-policy": b"no-referrer",
     b"x-frame-options": b"DENY",
+    b"cross-origin-resource-policy": b"same-origin",
 }
 
 
@@ -73,7 +69,9 @@ def make_app(services: Services, cors: list[str]) -> ASGIApp:
     app.include_router(live.router)
     add_health(app)
     add_pages(app)
-    guarded: ASGIApp = AuthMiddleware(app, services.authenticator)
+    limits = services.status.broker.settings
+    bounded = BoundedBodies(app, limits.max_packet_size, limits.connect_timeout_ms / 1000)
+    guarded: ASGIApp = AuthMiddleware(bounded, services.authenticator, cors)
     if cors:
         guarded = CORSMiddleware(guarded, allow_origins=cors, allow_methods=["*"], allow_headers=["*"])
     return SecureHeaders(guarded)
@@ -123,61 +121,21 @@ def add_health(app: FastAPI) -> None:
         return JSONResponse({"status": "ready", **paused})
 
 
-class QuietServer(uvicorn.Server):
-    """Signals are the broker's business."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-class HttpListener:
-    """`start` serves on a socket that is bound already; `stop` ends open requests within moments."""
-
-    def __init__(self, app: ASGIApp, context: ssl.SSLContext | None, max_connections: int) -> None:
-        config = uvicorn.Config(
-            app,
-            loop="none",
-            http="h11",
-            ws="wsproto",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=STOP_S,
-            limit_concurrency=max_connections or None,
-            ws_max_size=1 << 20,
-        )
-        config.load()
-        if context is not None:
-            config.ssl = context  # made by the net room, which can exchange its certificates
-        self.server = QuietServer(config)
-        self.task: asyncio.Task[None] | None = None
-
-    def start(self, sock: socket.socket) -> None:
-        self.task = asyncio.create_task(self.server.serve([sock]), name="holdfast-http")
-
-    async def stop(self) -> None:
-        if self.task is not None:
-            self.server.should_exit = True
-            await asyncio.wait([self.task], timeout=STOP_S + 1)
-            self.task.cancel()
-            await asyncio.gather(self.task, return_exceptions=True)
-
-
 class HttpService:
     """API and dashboard as one thing that the server starts and stops, on any number of listeners."""
 
-    def __init__(self, status: ServerStatus, authenticator: ApiAuthenticator, cors: list[str]) -> None:
+    def __init__(
+        self, status: ServerStatus, authenticator: ApiAuthenticator, cors: list[str], max_connections: int
+    ) -> None:
         self.authenticator = authenticator
+        self.room = Room(status.broker, authenticator.bans, max_connections)
+        self.head_s = status.broker.settings.connect_timeout_ms / 1000
         self.services = make_services(status, authenticator)
         self.app = make_app(self.services, cors)
         self.listeners: list[HttpListener] = []
         self.services.metrics_history.start()
 
-    def listen(self, host: str, port: int, context: ssl.SSLContext | None, max_connections: int) -> tuple[str, int]:
+    def listen(self, host: str, port: int, context: ssl.SSLContext | None, policy: Policy) -> tuple[str, int]:
         """Serve on an address; returns the host and port that it became. Raises OSError when it cannot be had."""
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -191,7 +149,7 @@ class HttpService:
         except OSError:
             sock.close()
             raise
-        listener = HttpListener(self.app, context, max_connections)
+        listener = HttpListener(self.app, context, policy, self.room, self.head_s)
         listener.start(sock)
         self.listeners.append(listener)
         name = sock.getsockname()

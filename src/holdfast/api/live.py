@@ -3,6 +3,9 @@
 The page names topics and places in the tree. A few times a second those are looked up, and what differs from last time
 is sent. So a page costs the same whether the broker moves ten messages a second or a million: publishes are not
 touched, and nobody is subscribed.
+
+Who is on the channel is asked before each step, and whether they may see a message for each message: the channel of
+someone who has logged out, was removed or has to log in again ends with 4401.
 """
 
 import asyncio
@@ -11,6 +14,7 @@ from typing import Any, cast
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
+from holdfast.api.auth import Identity, address_of
 from holdfast.api.services import Services
 from holdfast.service.caller import Caller
 from holdfast.service.messages import summary_of
@@ -63,12 +67,14 @@ class Watch:
         gone: list[str] = []
         for topic, known in self.topics.items():
             message = source.get(topic.encode(errors="replace"))
+            if message is not None and not self.caller.may_see(message):
+                message = None
             offset = 0 if message is None else message.offset
             if offset == known:
                 continue
             self.topics[topic] = offset
             if message is not None:
-                messages.append(summary_of(message))
+                messages.append(summary_of(message, self.caller))
             elif known > 0:
                 gone.append(topic)
         places: list[dict[str, object]] = []
@@ -91,10 +97,14 @@ async def live(socket: WebSocket) -> None:
         return
     await socket.accept()
     socket.app.state.channels += 1
-    watch = Watch(services, socket.state.caller)
+    identity = cast(Identity, socket.state.identity)
+    watch = Watch(services, identity.caller)
     reader = asyncio.create_task(listen(socket, watch), name="holdfast-live")
     try:
         while not reader.done():
+            if not services.authenticator.still_believes(identity, address_of(socket)):
+                await socket.close(4401, "log in again")
+                break
             body = {"overview": services.metrics_history.overview(0), **watch.changes()}
             await socket.send_text(json.dumps(body))
             await asyncio.wait([reader], timeout=STEP_S)

@@ -44,6 +44,7 @@ class CursorPages:
         self, conditions: Conditions, caller: Caller, limit: int, most_bytes: int = 0
     ) -> tuple[list[Message], str | None]:
         """The first page, and the token of the next."""
+        caller.need_publisher(conditions.client_id, conditions.username)
         query = conditions.query(self.source.now_ms())
         cursor = self.source.cursor(conditions)
         self.sweep()

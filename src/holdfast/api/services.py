@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 
 from holdfast.api.auth import ApiAuthenticator
 from holdfast.api.bulk_delete import BulkDelete
+from holdfast.api.cursors import SealedCursors
 from holdfast.api.metrics_history import MetricsHistory
 from holdfast.api.pages import CursorPages
 from holdfast.api.status import ServerStatus
@@ -29,6 +30,7 @@ class Services:
     history: HistoryService
     hygiene: HygieneService
     pages: CursorPages
+    cursors: SealedCursors
     tree: TopicTree
     bulk_delete: BulkDelete
     metrics_history: MetricsHistory
@@ -47,6 +49,7 @@ def make_services(status: ServerStatus, authenticator: ApiAuthenticator) -> Serv
         history,
         HygieneService(source),
         CursorPages(source),
+        SealedCursors(),
         TopicTree(source),
         BulkDelete(retained),
         MetricsHistory(status),

@@ -3,6 +3,7 @@
 import time
 from bisect import bisect_right
 from itertools import islice
+from typing import Any
 
 from holdfast.broker.index import Index
 from holdfast.broker.message import Message
@@ -20,7 +21,7 @@ class TopicTree:
     def __init__(self, source: LiveSource) -> None:
         self.source = source
 
-    async def children(self, prefix: str | None, after: str, limit: int) -> dict[str, object]:
+    async def children(self, prefix: str | None, after: str, limit: int) -> dict[str, Any]:
         """Children of a place, None being the root: the `limit` after the one named."""
         levels = [] if prefix is None else prefix.encode().split(b"/")
         index = self.source.index

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
-from holdfast.api.auth import COOKIE, LOGIN_S, address_of
+from holdfast.api.auth import COOKIE, LOGIN_S, address_of, token_of
+from holdfast.api.bodies import LargeBodyRoute
 from holdfast.api.models import (
     Cleared,
     DryRun,
@@ -33,7 +34,7 @@ from holdfast.errors import NotFound
 from holdfast.protocol.mqtt.reasons import reason_name
 from holdfast.service.caller import Caller
 from holdfast.service.messages import decode_forwarded, row_of, summary_of, whole_of
-from holdfast.service.past import Moment
+from holdfast.service.past import Moment, has_wildcard
 from holdfast.service.requests import (
     MAX_MS,
     Conditions,
@@ -45,7 +46,7 @@ from holdfast.service.requests import (
 )
 from holdfast.service.retained import Removed
 
-router = APIRouter(prefix="/api/v1", responses=RESPONSES)
+router = APIRouter(prefix="/api/v1", responses=RESPONSES, route_class=LargeBodyRoute)
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="Entries on a page at most.")]
 Topic = Annotated[str, Query(min_length=1, max_length=65535, description="A topic, without wildcards.")]
@@ -83,7 +84,7 @@ async def list_retained(services: ServicesDep, caller: CallerDep, asked: Annotat
     else:
         found, following = await services.pages.first(asked, caller, asked.limit, most_bytes)
     version = services.source.last_change
-    return JSONResponse({"messages": [shape(one) for one in found], "next": following, "version": version})
+    return JSONResponse({"messages": [shape(one, caller) for one in found], "next": following, "version": version})
 
 
 @router.delete("/retained", tags=["retained"], summary="Delete by filter", response_model=DryRun | Cleared)
@@ -102,12 +103,12 @@ def deleted(removed: Removed) -> Response:
 async def get_message(services: ServicesDep, caller: CallerDep, topic: Topic, at_ms: AtMs = 0) -> Response:
     """As it is now, or as it was at a time."""
     if not at_ms:
-        return JSONResponse(whole_of(services.retained.get(topic, caller)))
+        return JSONResponse(whole_of(services.retained.get(topic, caller), caller))
     caller.need_read(encode_text(topic))
-    row = await services.history.find_at(Moment(at_ms), topic)
+    row = await services.history.find_at(Moment(at_ms), topic, caller)
     if row is None:
         raise NotFound(f"topic {topic!r} was not retained then")
-    return JSONResponse(row_of(row))
+    return JSONResponse(row_of(row, caller))
 
 
 @router.get(
@@ -120,13 +121,14 @@ async def get_message(services: ServicesDep, caller: CallerDep, topic: Topic, at
 async def get_payload(services: ServicesDep, caller: CallerDep, topic: Topic) -> Response:
     """Always as bytes to be saved, never to be shown as a page. What else is known stands in headers."""
     message = services.retained.get(topic, caller)
+    publisher = caller.publisher_of(message)
     properties = decode_forwarded(message.properties)
     headers = {
         "Holdfast-Version": str(message.offset),
         "Holdfast-Qos": str(message.qos),
         "Holdfast-Stored-At-Ms": str(message.stored_at_ms),
-        "Holdfast-Client-Id": header_text(message.publisher.client_id),
-        "Holdfast-Username": header_text(message.publisher.username),
+        "Holdfast-Client-Id": header_text(publisher.client_id),
+        "Holdfast-Username": header_text(publisher.username),
         "Holdfast-Content-Type": header_text(properties.content_type or ""),
         "Content-Disposition": "attachment",
         "X-Content-Type-Options": "nosniff",
@@ -166,10 +168,13 @@ async def tree(
 ) -> Response:
     """`count` and `bytes` are null where counting would take too long; ask `/retained/usage` for those."""
     caller.need_whole_view()
-    encode_text(after + (prefix or ""))
+    encode_text(prefix or "")
+    behind = services.cursors.open("tree", caller, after)
     if at_ms:
-        return JSONResponse(await services.history.children_at(Moment(at_ms), prefix, after, limit))
-    return JSONResponse(await services.tree.children(prefix, after, limit))
+        level = await services.history.children_at(Moment(at_ms), prefix, behind, limit)
+    else:
+        level = await services.tree.children(prefix, behind, limit)
+    return JSONResponse({**level, "next": services.cursors.seal("tree", caller, level["next"])})
 
 
 @router.get("/history", tags=["history"], summary="What happened to a topic", response_model=HistoryOf)
@@ -182,7 +187,7 @@ async def history(
 ) -> Response:
     """Newest first, live messages and refusals included."""
     caller.need_read(encode_text(topic))
-    return JSONResponse(await services.history.of_topic(topic, before, limit))
+    return JSONResponse(await services.history.of_topic(topic, before, limit, caller))
 
 
 @router.get("/history/span", tags=["history"], summary="How far back the history reaches", response_model=Span)
@@ -202,19 +207,19 @@ async def retained_at(
     after: Annotated[str, Query(max_length=65535, description="`next` of the page before.")] = "",
     limit: Limit = 100,
 ) -> Response:
-    """What a new subscriber would have been sent at that time, or just after that offset."""
+    """What a new subscriber would have been sent at that time, or just after that offset, by the rights of today. A
+    page ends at 4 MiB too, and may be short, even empty; go on while there is a `next`.
+    """
     check_filter(filter)
-    encode_text(after)
     check_moment(at_ms, offset)
-    if "#" not in filter and "+" not in filter:
-        # One topic: the whole moment may be at hand already.
-        row = await services.history.find_at(Moment(at_ms, offset), filter)
-        one = [row_of(row)] if row is not None and caller.may_read(filter.encode()) else []
+    if not has_wildcard(filter):
+        row = await services.history.find_at(Moment(at_ms, offset), filter, caller)
+        one = [] if row is None else [row_of(row, caller)]
         return JSONResponse({"total": len(one), "messages": one, "next": None})
-    rows, following, count = await services.history.page_at(Moment(at_ms, offset, filter), after, limit)
-    shown = [row_of(row) for row in rows if caller.may_read(row["topic"].encode())]
-    total = count if caller.sees_all else None
-    return JSONResponse({"total": total, "messages": shown, "next": following})
+    behind = services.cursors.open("at", caller, after)
+    rows, following, total = await services.history.page_at(Moment(at_ms, offset, filter), behind, limit, caller)
+    shown = [row_of(row, caller) for row in rows]
+    return JSONResponse({"total": total, "messages": shown, "next": services.cursors.seal("at", caller, following)})
 
 
 @router.post("/retained/restore", tags=["history"], summary="Bring back what was retained", response_model=Restored)
@@ -253,7 +258,7 @@ async def hygiene(
     messages about to expire.
     """
     caller.need_whole_view()
-    return JSONResponse(await services.hygiene.report(days, limit, expiring_s, depth))
+    return JSONResponse(await services.hygiene.report(days, limit, expiring_s, depth, caller))
 
 
 @router.get("/overview", tags=["broker"], summary="How the broker is doing", response_model=Overview)
@@ -299,7 +304,8 @@ async def login(request: Request, services: ServicesDep, given: Credentials) -> 
 
 @router.post("/logout", tags=["broker"], summary="End the login", status_code=204, response_class=Response)
 async def logout(request: Request, services: ServicesDep) -> Response:
-    services.authenticator.log_out(request.cookies.get(COOKIE, ""))
+    """Of the cookie, or of the bearer token that was sent."""
+    services.authenticator.log_out(token_of(request))
     answer = Response(status_code=204)
     answer.delete_cookie(COOKIE, path="/")
     return answer

@@ -13,7 +13,8 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from holdfast import quantity
-from holdfast.api.auth import address_of
+from holdfast.api.auth import address_of, token_of
+from holdfast.api.bodies import LargeBodyRoute
 from holdfast.api.models import (
     EmqxClient,
     EmqxClients,
@@ -31,10 +32,11 @@ from holdfast.broker.session import Session, Subscription
 from holdfast.broker.topics import matches
 from holdfast.errors import NotFound
 from holdfast.protocol.mqtt.reasons import ADMINISTRATIVE_ACTION, NO_MATCHING_SUBSCRIBERS, reason_name
+from holdfast.service.caller import Caller
 from holdfast.service.messages import iso
 from holdfast.service.requests import Publication, check_filter, conditions_from, encode_text
 
-router = APIRouter(prefix="/api/v5", responses=RESPONSES, tags=["EMQX"])
+router = APIRouter(prefix="/api/v5", responses=RESPONSES, route_class=LargeBodyRoute, tags=["EMQX"])
 
 NODE = "holdfast"
 Page = Annotated[int, Query(ge=1, le=10**9)]
@@ -48,14 +50,15 @@ def message_id(message: Message) -> str:
     return f"{message.offset:032X}"
 
 
-def shape(message: Message) -> dict[str, object]:
+def shape(message: Message, caller: Caller) -> dict[str, object]:
+    publisher = caller.publisher_of(message)
     return {
         "msgid": message_id(message),
         "topic": message.topic.decode(),
         "qos": message.qos,
         "publish_at": iso(message.stored_at_ms),
-        "from_clientid": message.publisher.client_id,
-        "from_username": message.publisher.username,
+        "from_clientid": publisher.client_id,
+        "from_username": publisher.username,
     }
 
 
@@ -141,7 +144,7 @@ async def list_messages(
     topic_filter = topic if topic is not None else "#"
     found = await services.retained.find(conditions_from({"filter": topic_filter}), caller)
     start = (page - 1) * limit
-    data = [shape(message) for message in found[start : start + limit]]
+    data = [shape(message, caller) for message in found[start : start + limit]]
     return JSONResponse({"data": data, "meta": meta(page, limit, len(found))})
 
 
@@ -160,7 +163,7 @@ async def delete_messages(services: ServicesDep, caller: CallerDep, topic: Filte
 @router.get("/mqtt/retainer/message/{topic:path}", summary="One retained message", response_model=EmqxWhole)
 async def get_message(services: ServicesDep, caller: CallerDep, topic: TopicPath) -> Response:
     message = services.retained.get(topic, caller)
-    return JSONResponse({**shape(message), "payload": base64.b64encode(message.payload).decode()})
+    return JSONResponse({**shape(message, caller), "payload": base64.b64encode(message.payload).decode()})
 
 
 @router.delete(
@@ -365,3 +368,10 @@ async def login(request: Request, services: ServicesDep, given: Annotated[Creden
     if caller is None:
         raise Problem(401, "user name or password is wrong")
     return JSONResponse({"token": services.authenticator.log_in(caller), "version": services.status.version})
+
+
+@router.post("/logout", summary="End the login of a bearer token", status_code=204, response_class=Response)
+async def logout(request: Request, services: ServicesDep) -> Response:
+    """EMQX's body, which names the user, is not needed: the token that is sent is the one that ends."""
+    services.authenticator.log_out(token_of(request))
+    return Response(status_code=204)

@@ -316,7 +316,7 @@ def write_publish(
             if alias is not None:
                 extra += bytes((TOPIC_ALIAS,)) + u16(alias)
         if meta:
-            extra += meta_properties(message)
+            extra += meta_properties(message, connection)
         properties = extra + properties
     topic = field
     if known_alias:
@@ -346,14 +346,16 @@ def user_property(name: bytes, value: bytes) -> bytes:
     return bytes((USER_PROPERTY,)) + u16(len(name)) + name + u16(len(value)) + value
 
 
-def meta_properties(message: Message) -> bytes:
-    """Return where a retained message comes from, for clients that asked with `holdfast-retained-meta: on`."""
+def meta_properties(message: Message, connection: Connection) -> bytes:
+    """Return where a retained message comes from, for clients that asked with `holdfast-retained-meta: on`. Client ids
+    are told to the user who published under them.
+    """
     stored_at = datetime.fromtimestamp(message.stored_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    return (
-        user_property(b"hf-offset", str(message.offset).encode())
-        + user_property(b"hf-stored-at", stored_at.encode())
-        + user_property(b"hf-publisher", message.publisher.client_id.encode())
-    )
+    told = user_property(b"hf-offset", str(message.offset).encode())
+    told += user_property(b"hf-stored-at", stored_at.encode())
+    if connection.session is not None and connection.session.owner == message.publisher.username:
+        told += user_property(b"hf-publisher", message.publisher.client_id.encode())
+    return told
 
 
 def write_pubrel(connection: Connection, packet_id: int) -> None:

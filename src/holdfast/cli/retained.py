@@ -164,7 +164,8 @@ def rm(
     deleted can be brought back with `holdfast retained restore --undo NAME`, as long as the history reaches.
 
     `--publisher NAME` takes what a user has left behind, by the name they had logged in with when they published it. No
-    filter is needed then, and without one topics that begin with `$` go too.
+    filter is needed then, and without one topics that begin with `$` go too. A running broker tells only
+    administrators what others have published: use an API key, or a user of `api.admins`.
 
     Examples:
 

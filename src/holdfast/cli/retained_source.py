@@ -99,6 +99,8 @@ def explained(content: bytes, status: int) -> str:
 
 
 PAGE = 1000
+MOMENT_PAGE = 20_000  # of a past moment: each page is looked for in the table, and bounded in bytes too
+BATCH_BYTES = 512 * 1024
 
 
 class Source(ABC):
@@ -206,12 +208,29 @@ class ApiSource(Source):
         return found
 
     def publish(self, messages: list[dict[str, Any]]) -> int:
-        refused: int = self.api.call("POST", "/publish/batch", messages)["refused"]
+        refused = 0
+        for batch in portions(messages):
+            refused += self.api.call("POST", "/publish/batch", batch)["refused"]
         return refused
 
     def ghosts(self, days: float, limit: int) -> dict[str, Any]:
         found: dict[str, Any] = self.api.call("GET", "/hygiene", days=days, limit=limit)
         return found
+
+
+def portions(messages: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The messages in order, in batches of so few bytes, or of one message, that every broker takes them."""
+    batch: list[dict[str, Any]] = []
+    size = 0
+    for message in messages:
+        own = len(json.dumps(message))
+        if batch and size + own > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += own
+    if batch:
+        yield batch
 
 
 SAMPLE = 20
@@ -264,7 +283,11 @@ class DataSource(Source):
 
     def at(self, at_ms: int, offset: int, topic_filter: str) -> Iterator[dict[str, Any]]:
         check_filter(topic_filter)
-        return map(row_of, run(self.past.rows_at(Moment(at_ms, offset, topic_filter))))
+        moment = Moment(at_ms, offset, topic_filter)
+        after: str | None = ""
+        while after is not None:
+            rows, after, _ = run(self.past.page_at(moment, after, MOMENT_PAGE, OPERATOR))
+            yield from map(row_of, rows)
 
     def restore(self, topic_filter: str, at_ms: int, offset: int, replace: bool, really: bool) -> dict[str, Any]:
         asked = RestoreRequest(filter=topic_filter, at_ms=at_ms, offset=offset, replace=replace, dry_run=not really)

@@ -190,7 +190,9 @@ class Limits(Section):
     )
     max_connections: Count = Field(default=0, description="Connections at once, all listeners together; 0 is no limit.")
     connect_timeout: Duration = Field(
-        default=10, description="A connection that has sent no CONNECT by then is closed."
+        default=10,
+        description="A connection that has sent no CONNECT by then is closed; over HTTP, one that has sent no whole "
+        "head of a request, or no body.",
     )
     connect_rate: Count = Field(default=0, description="New connections a second; 0 is no limit.")
     message_rate: Count = Field(default=0, description="Publishes a second from one client; 0 is no limit.")
@@ -442,7 +444,7 @@ class Sn(Section):
 
 
 class Api(Section):
-    """Who may use the HTTP API and the dashboard. Without key file and password file, only this machine may."""
+    """Who may use the HTTP API and the dashboard. Without keys and users: this machine, or nobody if clients log in."""
 
     key_file: Path | None = Field(
         default=None,
@@ -456,6 +458,10 @@ class Api(Section):
     )
     cors: Annotated[list[str], BeforeValidator(one_or_many)] = Field(
         default=[], description="Origins whose pages may call the API, such as `https://ops.example`; none by default."
+    )
+    max_connections: Count = Field(
+        default=1000,
+        description="HTTP connections at once, all `http://` and `https://` listeners together; 0 is no limit.",
     )
 
 
@@ -525,6 +531,11 @@ class Settings(Section):
             or self.jwt.jwks_file is not None
             or self.callback.url != ""
         )
+
+    @property
+    def asks_certificates(self) -> bool:
+        """Whether a client certificate says who somebody is, on any listener."""
+        return any(listener.ca is not None for listener in self.listeners())
 
     def _complete(self, url: ListenerUrl) -> Listener:
         anonymous = self.auth.allow_anonymous if url.allow_anonymous is None else url.allow_anonymous

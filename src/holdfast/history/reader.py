@@ -16,6 +16,8 @@ from holdfast.history.schema import OUTCOME_CLEARED, OUTCOME_SET
 from holdfast.history.table import complete_from, data_files, last_offset, live_from, load
 
 MICROSECONDS = pa.timestamp("us", tz="UTC")
+# What finds a row again, and tells whose it is, without what makes it heavy.
+FINDING = ["offset", "topic", "client_id", "username", "protocol"]
 
 
 class HistoryReader:
@@ -83,14 +85,41 @@ class HistoryReader:
         return self.retained(pc.field("offset") <= offset, at_ms, topic_filter)
 
     def retained(self, upto: pc.Expression, at_ms: int, topic_filter: str) -> pa.Table:
+        return self.rows(self.retained_offsets(upto, at_ms, topic_filter)).sort_by("topic")
+
+    def rows(self, offsets: pa.Array) -> pa.Table:
+        """The rows with these offsets. Files and row groups that lie beyond them all are not read."""
+        ends = pc.min_max(offsets)
+        within = (pc.field("offset") >= ends["min"]) & (pc.field("offset") <= ends["max"])
+        return self.table.to_pyarrow_dataset().to_table(filter=within & pc.field("offset").isin(offsets))
+
+    def retained_within(
+        self, upto: pc.Expression, at_ms: int, topic_filter: str, most_bytes: int
+    ) -> tuple[pa.Table, bool]:
+        """What was retained, in topic order: whole rows as long as these are no more bytes than that, else the columns
+        of FINDING. Which of the two it is comes second.
+        """
+        wanted = pc.field("offset").isin(self.retained_offsets(upto, at_ms, topic_filter))
         data = self.table.to_pyarrow_dataset()
-        verdict = pc.field("outcome").isin([OUTCOME_SET, OUTCOME_CLEARED])
-        rows = data.to_table(columns=["offset", "topic", "outcome", "expires_at"], filter=upto & verdict)
+        batches: list[pa.RecordBatch] = []
+        size = 0
+        for batch in data.scanner(filter=wanted, batch_readahead=2, fragment_readahead=1).to_batches():
+            batches.append(batch)
+            size += batch.nbytes
+            if size > most_bytes:
+                return data.to_table(columns=FINDING, filter=wanted).sort_by("topic"), False
+        return pa.Table.from_batches(batches, data.schema).sort_by("topic"), True
+
+    def retained_offsets(self, upto: pc.Expression, at_ms: int, topic_filter: str) -> pa.Array:
+        data = self.table.to_pyarrow_dataset()
+        wanted = upto & pc.field("outcome").isin([OUTCOME_SET, OUTCOME_CLEARED])
+        if "#" not in topic_filter and "+" not in topic_filter:
+            wanted &= pc.field("topic") == topic_filter
+        rows = data.to_table(columns=["offset", "topic", "outcome", "expires_at"], filter=wanted)
         last = last_verdicts(rows)
         alive = pc.or_kleene(pc.is_null(last["expires_at"]), pc.greater(last["expires_at"], moment(at_ms)))
         last = last.filter(pc.and_(pc.equal(last["outcome"], OUTCOME_SET), alive))
-        offsets = matching(last, topic_filter)["offset"].combine_chunks()
-        return data.to_table(filter=pc.field("offset").isin(offsets)).sort_by("topic")
+        return matching(last, topic_filter)["offset"].combine_chunks()
 
 
 def last_verdicts(rows: pa.Table) -> pa.Table:

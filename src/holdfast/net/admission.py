@@ -8,6 +8,7 @@ Times are seconds of the caller's clock.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Hashable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -40,6 +41,16 @@ class Closable(Protocol):
     def abort(self) -> None: ...
 
 
+class Guest(Closable, Protocol):
+    """A connection that wants in. `counted`: by the connection limits, as one of its address."""
+
+    host: str
+    counted: bool
+
+    @property
+    def transport(self) -> asyncio.BaseTransport | None: ...
+
+
 class ListenerPolicy:
     """`bans` and `limits` are shared by all listeners; `proxies` are the load balancers that are believed;
     `allow_anonymous` and `identity` may change while it works.
@@ -65,14 +76,13 @@ class ListenerPolicy:
         self.identity = identity
         self.certificates = certificates
         self.peers: set[Closable] = set()
-        self.buckets: dict[StreamPeer, LeakyBucket] = {}
+        self.buckets: dict[Guest, LeakyBucket] = {}
 
-    def admit(self, peer: StreamPeer) -> str:
+    def admit(self, peer: Guest, now: float) -> str:
         """Counts a new connection. Returns why it must be refused, or an empty string when it may stay."""
         self.peers.add(peer)
         if 0 < self.max_connections < len(self.peers):
             return "too many connections on this listener"
-        now = peer.driver.loop.time()
         if self.bans.bans(peer.host, now):
             return "the address is banned"
         if self.certificates is not None and (objection := self.certificates.objection(peer.transport)):
@@ -87,7 +97,7 @@ class ListenerPolicy:
         address = parse_address(host)
         return address is not None and any(address in network for network in self.proxies)
 
-    def release(self, peer: StreamPeer) -> None:
+    def release(self, peer: Guest) -> None:
         """Forgets a connection that has ended; a refused one too."""
         self.peers.discard(peer)
         if peer.counted:

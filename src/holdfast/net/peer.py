@@ -55,7 +55,7 @@ class StreamPeer(Peer, asyncio.Protocol):
             self.come_from(transport.get_extra_info("peername"))
         identity = certificate_name(transport.get_extra_info("peercert"), self.policy.identity)
         self.connection = self.driver.open(self, identity)
-        objection = self.policy.admit(self)
+        objection = self.policy.admit(self, self.driver.loop.time())
         if objection:
             self.close(objection)
 

@@ -4,13 +4,15 @@ from dataclasses import dataclass
 
 from holdfast.broker.access import PUBLISH, RETAIN, Access
 from holdfast.broker.core import Broker
-from holdfast.broker.message import Message
+from holdfast.broker.message import Message, Publisher
 from holdfast.errors import NotAllowed
 
 
 @dataclass(frozen=True)
 class Caller:
-    """`admin`: may do everything. Others see and change the topics that the broker's access rules give them."""
+    """`admin`: may do everything. Others see and change the topics that the broker's access rules give them, and are
+    not told who else publishes there: who wants to take a session needs its client id, who guesses passwords a name.
+    """
 
     name: str
     admin: bool
@@ -35,12 +37,26 @@ class Caller:
             return True
         return self.may_read(message.topic) and self.broker.may_stay(message)
 
-    def may_write(self, topic: bytes, retain: bool) -> bool:
+    def may_write(self, topic: bytes, retain: bool, qos: int) -> bool:
         access = self.access
         if access is None:
             return True
         levels = topic.split(b"/")
-        return access.may(PUBLISH, self.name, "", levels) and (not retain or access.may(RETAIN, self.name, "", levels))
+        return access.may(PUBLISH, self.name, "", levels, qos) and (
+            not retain or access.may(RETAIN, self.name, "", levels, qos)
+        )
+
+    def publisher_of(self, message: Message) -> Publisher:
+        """Who published a message, without names where they are none of the caller's business."""
+        publisher = message.publisher
+        if self.admin or publisher.username == self.name:
+            return publisher
+        return Publisher("", "", publisher.protocol)
+
+    def need_publisher(self, client_id: str, username: str) -> None:
+        """For a search by publisher, which would tell who it is."""
+        if (client_id or username) and not self.admin and username != self.name:
+            raise NotAllowed(f"user {self.name!r} may search by publisher for username={self.name!r} only")
 
     def need_admin(self) -> None:
         if not self.admin:
@@ -55,9 +71,9 @@ class Caller:
         if not self.may_read(topic):
             raise NotAllowed(f"user {self.name!r} may not read topic {topic.decode()!r}")
 
-    def need_write(self, topic: bytes, retain: bool) -> None:
-        if not self.may_write(topic, retain):
-            raise NotAllowed(f"user {self.name!r} may not write to topic {topic.decode()!r}")
+    def need_write(self, topic: bytes, retain: bool, qos: int) -> None:
+        if not self.may_write(topic, retain, qos):
+            raise NotAllowed(f"user {self.name!r} may not write to topic {topic.decode()!r} with QoS {qos}")
 
 
 OPERATOR = Caller("", True)  # whoever can read a data folder may do everything with it

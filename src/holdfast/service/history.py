@@ -1,15 +1,24 @@
-"""Questions to the past: what happened to a topic, what was retained at a moment, what one delete took away."""
+"""Questions to the past: what happened to a topic, what was retained at a moment, what one delete took away.
 
+`Past` answers them, in another process where a broker asks. Rights are asked here, where the broker is: of sketches,
+before the payloads of those that may be shown are read.
+"""
+
+import asyncio
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast.broker.message import Message
 from holdfast.errors import NotFound
 from holdfast.history.messages import message_of
-from holdfast.service.past import Moment, Past, Row
+from holdfast.service.caller import OPERATOR, Caller
+from holdfast.service.messages import row_of
+from holdfast.service.past import Moment, Past, Row, Sketch
 from holdfast.service.source import RetainedSource
 
 PORTION = 2000  # rows that come from another process at once, between which the event loop goes on
+LOOKED_AT_MOST = 5000  # rows, on one page, for one who may see few of them
+JUDGED_AT_ONCE = 100
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,10 +35,10 @@ class HistoryService:
             raise NotFound("there is no history here: it is off, or nothing is kept on disk")
         return await self.source.ask(question, *given, **named)
 
-    async def of_topic(self, topic: str, before: int, limit: int) -> dict[str, Any]:
+    async def of_topic(self, topic: str, before: int, limit: int, caller: Caller = OPERATOR) -> dict[str, Any]:
         """What happened to a topic, newest first: rows below the offset `before`, of all when that is 0."""
         found = await self.ask(Past.of_topic, topic, before, limit)
-        return self.with_live(found)
+        return self.with_live({**found, "rows": [row_of(row, caller) for row in found["rows"]]})
 
     async def span(self) -> dict[str, object]:
         """How far back the history reaches."""
@@ -41,33 +50,71 @@ class HistoryService:
             found["live_from"] = int(self.source.records_live)
         return found
 
-    async def find_at(self, moment: Moment, topic: str) -> Row | None:
-        """The row of a topic in the retained set of a moment."""
+    async def find_at(self, moment: Moment, topic: str, caller: Caller) -> Row | None:
+        """The row of a topic in the retained set of a moment, if the caller may see it."""
         await self.source.in_history(moment.offset)
-        return await self.ask(Past.find_at, moment, topic)
+        row = await self.ask(Past.find_at, moment, topic)
+        return row if row is not None and caller.may_see(message_of(row)) else None
 
-    async def page_at(self, moment: Moment, after: str, limit: int) -> tuple[list[Row], str | None, int]:
-        """Up to `limit` rows of a moment behind a topic, the topic behind which the next page begins, and how many
-        there are in all.
+    async def page_at(
+        self, moment: Moment, after: str, limit: int, caller: Caller
+    ) -> tuple[list[Row], str | None, int | None]:
+        """Up to `limit` rows behind a topic that the caller may see, the topic behind which the next page begins, one
+        that the caller may not see, perhaps, and how many there are in all, for one who sees all. A page is bounded in
+        work and bytes too, and may be empty.
         """
         await self.source.in_history(moment.offset)
-        return await self.ask(Past.page_at, moment, after, limit)
+        if caller.sees_all:
+            return await self.ask(Past.page_at, moment, after, limit)
+        sketches, more = await self.ask(Past.sketches_at, moment, after, LOOKED_AT_MOST)
+        seen, looked = await seen_of(sketches, limit, caller)
+        rows, answered = await self.ask(Past.rows, [one.offset for one in seen], moment) if seen else ([], 0)
+        if answered < len(seen):
+            return rows, seen[answered - 1].topic, None
+        return rows, sketches[looked - 1].topic if more or looked < len(sketches) else None, None
 
-    async def children_at(self, moment: Moment, prefix: str | None, after: str, limit: int) -> dict[str, object]:
-        """One level of the topic tree as it was."""
+    async def children_at(self, moment: Moment, prefix: str | None, after: str, limit: int) -> dict[str, Any]:
+        """One level of the topic tree as it was, for one who sees all."""
         await self.source.in_history(moment.offset)
         return await self.ask(Past.children_at, moment, prefix, after, limit)
 
-    async def rows_at(self, moment: Moment) -> list[Row]:
-        """What a new subscriber would have been sent at a moment, in topic order."""
-        found: list[Row] = []
-        after: str | None = ""
-        while after is not None:
-            rows, after, _ = await self.page_at(moment, after, PORTION)
-            found += rows
-        return found
+    async def rows_at(self, moment: Moment, caller: Caller) -> list[Row]:
+        """All that a new subscriber would have been sent at a moment and the caller may see, in topic order."""
+        await self.source.in_history(moment.offset)
+        offsets: list[int] = []
+        after, more = "", True
+        while more:
+            sketches, more = await self.ask(Past.sketches_at, moment, after, LOOKED_AT_MOST)
+            seen, _ = await seen_of(sketches, len(sketches), caller)
+            offsets += [one.offset for one in seen]
+            after = sketches[-1].topic if sketches else ""
+        return sorted(await self.rows(offsets, moment), key=lambda row: row["topic"])
 
     async def removed_by(self, operation: str) -> list[Message]:
         """What one delete took away: for each topic that it cleared, the message that had been set."""
         await self.source.in_history(self.source.version)
-        return [message_of(row) for row in await self.ask(Past.removed_by, operation)]
+        return [message_of(row) for row in await self.rows(await self.ask(Past.removed_by, operation))]
+
+    async def rows(self, offsets: list[int], moment: Moment | None = None) -> list[Row]:
+        """Rows in the order of the table, which is read once from beginning to end that way, portion by portion."""
+        wanted = sorted(offsets)
+        found: list[Row] = []
+        start = 0
+        while start < len(wanted):
+            rows, answered = await self.ask(Past.rows, wanted[start : start + PORTION], moment)
+            found += rows
+            start += answered
+        return found
+
+
+async def seen_of(sketches: list[Sketch], limit: int, caller: Caller) -> tuple[list[Sketch], int]:
+    """Those that the caller may see, up to `limit`, and how many were looked at for that."""
+    seen: list[Sketch] = []
+    for looked, sketch in enumerate(sketches, 1):
+        if caller.sees_all or caller.may_see(sketch.message()):
+            seen.append(sketch)
+            if len(seen) == limit:
+                return seen, looked
+        if looked % JUDGED_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return seen, len(sketches)

@@ -9,6 +9,7 @@ from heapq import nlargest
 from holdfast.broker.message import Message
 from holdfast.broker.views import HygieneScan, Tally, scan_some
 from holdfast.rules.hygiene import has_gone, state_topic
+from holdfast.service.caller import OPERATOR, Caller
 from holdfast.service.messages import iso, summary_of
 from holdfast.service.source import WALK_PORTION, RetainedSource
 
@@ -17,7 +18,7 @@ FRESH_S = 10.0
 EXPIRING_S = 3600.0
 DEPTH = 2
 
-Key = tuple[float, float, int, int]
+Key = tuple[float, float, int, int, str | None]
 
 
 class HygieneService:
@@ -27,19 +28,25 @@ class HygieneService:
         self.lock = asyncio.Lock()
 
     async def report(
-        self, days: float, limit: int, expiring_s: float = EXPIRING_S, depth: int = DEPTH
+        self,
+        days: float,
+        limit: int,
+        expiring_s: float = EXPIRING_S,
+        depth: int = DEPTH,
+        caller: Caller = OPERATOR,
     ) -> dict[str, object]:
         """What was not written for `days`, what expires within `expiring_s`, the largest subtrees of `depth` levels and
         the rest, at most `limit` of each. A second caller waits for the first one's walk instead of making its own.
+        Publishers are named to administrators.
         """
-        key = (days, expiring_s, depth, limit)
+        key = (days, expiring_s, depth, limit, None if caller.admin else caller.name)
         async with self.lock:
             version = self.source.last_change
             known = self.known.get(key)
             if known is not None and known[0] + FRESH_S > time.monotonic() and known[1]["version"] == version:
                 return known[1]
             scan = await self.scan(days, expiring_s, depth, limit)
-            found = {"version": version, **self.described(scan, days, limit)}
+            found = {"version": version, **self.described(scan, days, limit, caller)}
             self.known = {key: (time.monotonic(), found)}
             return found
 
@@ -56,27 +63,27 @@ class HygieneService:
             index.release(cursor)
         return scan
 
-    def described(self, scan: HygieneScan, days: float, limit: int) -> dict[str, object]:
+    def described(self, scan: HygieneScan, days: float, limit: int, caller: Caller) -> dict[str, object]:
         expiring = sorted(scan.expiring, key=lambda message: message.expires_at_ms)
         return {
             "days": days,
             "count": scan.all.count,
             "bytes": scan.all.size,
-            "stale": group(scan.stale_tally, scan.stale),
-            "publishers": gone_publishers(scan, self.source.client_ids(), limit),
-            "discovery": self.without_state(scan.discovery, limit),
+            "stale": group(scan.stale_tally, scan.stale, caller),
+            "publishers": gone_publishers(scan, self.source.client_ids(), limit) if caller.admin else [],
+            "discovery": self.without_state(scan.discovery, limit, caller),
             "subtrees": largest(scan.subtrees, limit),
-            "commands": group(scan.commands_tally, scan.commands),
-            "expiring": group(scan.expiring_tally, expiring),
+            "commands": group(scan.commands_tally, scan.commands, caller),
+            "expiring": group(scan.expiring_tally, expiring, caller),
         }
 
-    def without_state(self, discovery: list[Message], limit: int) -> list[dict[str, object]]:
+    def without_state(self, discovery: list[Message], limit: int, caller: Caller) -> list[dict[str, object]]:
         """Discovery configurations that name a state topic on which nothing is retained."""
         found: list[dict[str, object]] = []
         for message in discovery:
             topic = named_state(message.payload)
             if topic and self.source.get(topic.encode()) is None:
-                found.append({**summary_of(message), "state_topic": topic})
+                found.append({**summary_of(message, caller), "state_topic": topic})
                 if len(found) == limit:
                     break
         return found
@@ -103,8 +110,9 @@ def gone_publishers(scan: HygieneScan, sessions: Container[str], limit: int) -> 
     ]
 
 
-def group(tally: Tally, messages: list[Message]) -> dict[str, object]:
-    return {"count": tally.count, "bytes": tally.size, "messages": [summary_of(message) for message in messages]}
+def group(tally: Tally, messages: list[Message], caller: Caller) -> dict[str, object]:
+    shown = [summary_of(message, caller) for message in messages]
+    return {"count": tally.count, "bytes": tally.size, "messages": shown}
 
 
 def largest(tallies: dict[bytes, Tally], limit: int) -> list[dict[str, object]]:

@@ -10,6 +10,7 @@ from holdfast.history.messages import message_of
 from holdfast.protocol.mqtt.packets import PUBLISH
 from holdfast.protocol.mqtt.properties import Properties, decode_properties, encode_properties
 from holdfast.protocol.wire import Reader, encode_varint
+from holdfast.service.caller import OPERATOR, Caller
 
 PREVIEW = 160
 
@@ -18,9 +19,9 @@ def iso(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def summary_of(message: Message) -> dict[str, object]:
-    """A message without its payload."""
-    publisher = message.publisher
+def summary_of(message: Message, caller: Caller = OPERATOR) -> dict[str, object]:
+    """A message without its payload, as the caller may see it."""
+    publisher = caller.publisher_of(message)
     expires_at_ms = message.expires_at_ms or None
     return {
         "topic": message.topic.decode(),
@@ -40,12 +41,12 @@ def summary_of(message: Message) -> dict[str, object]:
     }
 
 
-def whole_of(message: Message) -> dict[str, object]:
+def whole_of(message: Message, caller: Caller = OPERATOR) -> dict[str, object]:
     """A message with everything it carries."""
     properties = decode_forwarded(message.properties)
     topic, data = properties.response_topic, properties.correlation_data
     return {
-        **summary_of(message),
+        **summary_of(message, caller),
         "payload": base64.b64encode(message.payload).decode(),
         "text": text_of(message.payload),
         "content_type": properties.content_type,
@@ -68,9 +69,9 @@ def leaf_of(message: Message) -> dict[str, object]:
     }
 
 
-def row_of(row: dict[str, Any]) -> dict[str, object]:
+def row_of(row: dict[str, Any], caller: Caller = OPERATOR) -> dict[str, object]:
     """A row of the history."""
-    return {**whole_of(message_of(row)), "outcome": row["outcome"], "retain": row["retain"]}
+    return {**whole_of(message_of(row), caller), "outcome": row["outcome"], "retain": row["retain"]}
 
 
 def same_content(one: Message, other: Message) -> bool:

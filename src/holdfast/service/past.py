@@ -1,22 +1,26 @@
 """The past as the table tells it: every question is answered from its newest version.
 
 A moment that was asked for is kept for a while, so that moving about in the tree of last Tuesday reads the table once.
-Answers are plain values, because a broker asks these questions of another process (`past_process`). Arrow is loaded
-with the first question.
+One that is large is kept without its payloads: whoever asks for a page costs a page, and not all that was retained.
+
+Answers are plain values and bounded, because a broker asks these questions of another process (`past_process`). Rights
+are not asked about here: who has to ask gets sketches first, and then the rows of those that may be shown. Arrow is
+loaded with the first question.
 """
 
 import time
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.broker.message import Message, Publisher, topic_field
 from holdfast.errors import StoreError
 from holdfast.history.messages import message_of
-from holdfast.service.messages import leaf_of, row_of
+from holdfast.service.messages import leaf_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +28,11 @@ if TYPE_CHECKING:
     from holdfast.history.reader import HistoryReader
 
 MOMENTS_KEPT = 4
+# A moment with more bytes than this is kept as what finds its rows.
+MOMENT_BYTES = 32 << 20
+# An answer ends with the row that brings it to this many bytes of payload.
+PAGE_BYTES = 4 << 20
+ROWS_AT_ONCE = 100
 MOMENT_FRESH_S = 300.0
 # A moment this long ago has all its rows in the table, however late that is.
 SETTLED_MS = 10_000
@@ -44,39 +53,88 @@ class Moment:
     topic_filter: str = "#"
 
 
-class RetainedAt:
-    """The retained set of a past moment: rows in topic order."""
+class Sketch(NamedTuple):
+    """A retained message as far as rights are asked about it, and the offset of its row."""
 
-    def __init__(self, rows: "pa.Table") -> None:
+    offset: int
+    topic: str
+    client_id: str
+    username: str
+    protocol: str
+
+    def message(self) -> Message:
+        publisher = Publisher(self.client_id, self.username, self.protocol)
+        return Message(topic_field(self.topic.encode()), b"", 0, True, b"", publisher, self.offset, 0, 0, False)
+
+
+class RetainedAt:
+    """The retained set of a past moment, in topic order. `rows` are `whole`, or only what finds them: then the rest is
+    read when it is shown. `settled` says that nothing can be added to the moment any more.
+    """
+
+    def __init__(self, rows: "pa.Table", whole: bool, settled: bool) -> None:
         self.rows = rows
-        self.topics: list[str] = rows["topic"].to_pylist()
+        self.whole = whole
+        self.settled = settled
+        self.names = rows["topic"]
         self.made_at_s = time.monotonic()
 
-    def row(self, number: int) -> dict[str, Any]:
-        found: dict[str, Any] = self.rows.slice(number, 1).to_pylist()[0]
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    @property
+    def topics(self) -> list[str]:
+        found: list[str] = self.names.to_pylist()
         return found
 
-    def find(self, topic: str) -> dict[str, Any] | None:
-        number = bisect_left(self.topics, topic)
-        return self.row(number) if number < len(self.topics) and self.topics[number] == topic else None
+    def topic(self, number: int) -> str:
+        found: str = self.names[number].as_py()
+        return found
 
-    def page(self, after: str, limit: int) -> tuple[list[dict[str, Any]], str | None]:
-        """Up to `limit` rows behind a topic, and the topic behind which the next page begins."""
-        start = bisect_right(self.topics, after) if after else 0
-        rows = [self.row(number) for number in range(start, min(start + limit, len(self.topics)))]
-        return rows, rows[-1]["topic"] if start + limit < len(self.topics) else None
+    def first_at(self, topic: str) -> int:
+        """The number of the first row whose topic is this one or comes behind it."""
+        return bisect_left(range(len(self)), topic, key=self.topic)
 
-    def children(self, prefix: str | None, after: str, limit: int) -> dict[str, object]:
-        """One level of the topic tree as it was."""
-        start, end, base = 0, len(self.topics), ""
+    def first_behind(self, topic: str) -> int:
+        return bisect_right(range(len(self)), topic, key=self.topic) if topic else 0
+
+    def find(self, topic: str) -> int | None:
+        """The offset of the row of a topic."""
+        number = self.first_at(topic)
+        return self.offsets(number, 1)[0] if number < len(self) and self.topic(number) == topic else None
+
+    def offsets(self, start: int, count: int) -> list[int]:
+        found: list[int] = self.rows["offset"].slice(start, count).to_pylist()
+        return found
+
+    def sketches(self, after: str, limit: int) -> tuple[list[Sketch], bool]:
+        """Up to `limit` sketches behind a topic, and whether there are more."""
+        start = self.first_behind(after)
+        end = min(len(self), start + limit)
+        columns = self.rows.select(list(Sketch._fields))
+        found: list[Sketch] = []
+        size = 0
+        while start < end and size < PAGE_BYTES:
+            portion = columns.slice(start, min(ROWS_AT_ONCE, end - start))
+            found += [
+                Sketch(row["offset"], row["topic"], row["client_id"] or "", row["username"] or "", row["protocol"])
+                for row in portion.to_pylist()
+            ]
+            size += portion.nbytes
+            start += portion.num_rows
+        return found, start < len(self)
+
+    def level(self, prefix: str | None, after: str, limit: int) -> tuple[dict[str, Any], list[int]]:
+        """One level of the topic tree as it was, and the offsets of those of its children that were topics."""
+        start, end, base = 0, len(self), ""
         if prefix is not None:
             base = prefix + "/"
-            start = bisect_left(self.topics, base)
-            end = bisect_left(self.topics, prefix + "0")  # the character behind the slash
+            start = self.first_at(base)
+            end = self.first_at(prefix + "0")  # the character behind the slash
         found: dict[str, dict[str, Any]] = {}
         messages: dict[str, int] = {}
-        for number in range(start, end):
-            name, slash, _ = self.topics[number][len(base) :].partition("/")
+        for number, topic in enumerate(self.names.slice(start, end - start).to_pylist(), start):
+            name, slash, _ = topic[len(base) :].partition("/")
             one = found.setdefault(
                 name, {"name": name, "path": base + name, "leaf": True, "count": 0, "bytes": None, "message": None}
             )
@@ -87,10 +145,7 @@ class RetainedAt:
                 messages[name] = number
         names = sorted(name for name in found if not after or name > after)
         page = names[:limit]
-        for name in page:
-            if name in messages:
-                found[name]["message"] = leaf_of(message_of(self.row(messages[name])))
-        return {
+        level = {
             "prefix": prefix,
             "total": len(found),
             "sorted": True,
@@ -98,6 +153,11 @@ class RetainedAt:
             "next": page[-1] if len(names) > limit else None,
             "version": 0,
         }
+        return level, [self.offsets(messages[name], 1)[0] for name in page if name in messages]
+
+
+def has_wildcard(topic_filter: str) -> bool:
+    return "#" in topic_filter or "+" in topic_filter
 
 
 def wall_clock_ms() -> int:
@@ -109,9 +169,12 @@ class Past:
     in their answers before there is a table.
     """
 
-    def __init__(self, folder: Path, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(
+        self, folder: Path, now_ms: Callable[[], int] = wall_clock_ms, moment_bytes: int = MOMENT_BYTES
+    ) -> None:
         self.folder = folder
         self.now_ms = now_ms
+        self.moment_bytes = moment_bytes
         self.lock = Lock()
         self.moments: OrderedDict[Moment, RetainedAt] = OrderedDict()
 
@@ -140,7 +203,7 @@ class Past:
             "complete_from": reader.complete_from,
             "live_from": reader.live_from,
             "upto": reader.last,
-            "rows": [row_of(row) for row in rows[:limit]],
+            "rows": rows[:limit],
             "next": rows[limit - 1]["offset"] if len(rows) > limit else None,
         }
 
@@ -165,52 +228,135 @@ class Past:
             "upto": reader.last,
         }
 
-    def removed_by(self, operation: str) -> list[Row]:
-        """What one delete took away: for each topic that it cleared, the row that had set it."""
+    def removed_by(self, operation: str) -> list[int]:
+        """What one delete took away: for each topic that it cleared, the offset of the row that had set it."""
         reader = self.reader()
-        return [] if reader is None else rows_removed_by(reader, operation)
+        return [] if reader is None else offsets_removed_by(reader, operation)
 
     def find_at(self, moment: Moment, topic: str) -> Row | None:
-        then = self.at(moment)
-        return None if then is None else then.find(topic)
+        # The whole moment may be at hand already; no wildcard in it has matched a topic that begins with a dollar sign.
+        known = None if topic.startswith("$") else self.kept(moment)
+        then = known if known is not None and known.settled else self.at(replace(moment, topic_filter=topic))
+        offset = None if then is None else then.find(topic)
+        return None if offset is None else next(self.each([offset], then))
 
     def page_at(self, moment: Moment, after: str, limit: int) -> tuple[list[Row], str | None, int]:
-        """Up to `limit` rows behind a topic, the topic behind which the next page begins, and how many there are."""
-        then = self.at(moment)
-        return ([], None, 0) if then is None else (*then.page(after, limit), len(then.topics))
+        """Up to `limit` rows behind a topic, fewer where they are large, the topic behind which the next page begins,
+        and how many there are in all.
+        """
+        then = self.at(moment, going_on=after != "")
+        if then is None:
+            return [], None, 0
+        start = then.first_behind(after)
+        rows, answered = bounded(self.each(then.offsets(start, limit), then))
+        end = start + answered
+        return rows, then.topic(end - 1) if answered and end < len(then) else None, len(then)
 
-    def children_at(self, moment: Moment, prefix: str | None, after: str, limit: int) -> dict[str, object]:
+    def sketches_at(self, moment: Moment, after: str, limit: int) -> tuple[list[Sketch], bool]:
+        """Up to `limit` sketches behind a topic, fewer where they are large, and whether there are more."""
+        then = self.at(moment, going_on=after != "")
+        return ([], False) if then is None else then.sketches(after, limit)
+
+    def rows(self, offsets: list[int], moment: Moment | None = None) -> tuple[list[Row], int]:
+        """The rows with these offsets, less those that retention has taken since, and how many of the offsets that
+        answers for: the rest has to be asked for again. `moment` is where the offsets come from.
+        """
+        known = None if moment is None else self.kept(moment)
+        return bounded(self.each(offsets, known if known is not None and known.settled else None))
+
+    def children_at(self, moment: Moment, prefix: str | None, after: str, limit: int) -> dict[str, Any]:
         """One level of the topic tree as it was."""
-        then = self.at(moment)
+        then = self.at(moment, going_on=after != "")
         if then is None:
             return {"prefix": prefix, "total": 0, "sorted": True, "children": [], "next": None, "version": 0}
-        return then.children(prefix, after, limit)
+        level, offsets = then.level(prefix, after, limit)
+        leaves = {row["topic"]: leaf_of(message_of(row)) for row in self.each(offsets, then) if row is not None}
+        for child in level["children"]:
+            child["message"] = leaves.get(child["path"])
+        return level
 
-    def at(self, moment: Moment) -> RetainedAt | None:
-        """What a new subscriber would have been sent; None before there is a table."""
+    def each(self, offsets: list[int], then: RetainedAt | None) -> Iterator[Row | None]:
+        """The rows with these offsets, in this order; None for one that retention has taken since. They come from a
+        moment that is whole, else from the table: few at first, and the rest at once when those were small.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        whole = then.rows if then is not None and then.whole else None
+        reader = self.reader() if whole is None else None
+        start, portion = 0, ROWS_AT_ONCE
+        while start < len(offsets):
+            wanted = offsets[start : start + portion]
+            numbers = pa.array(wanted, pa.int64())
+            found: dict[int, Row] = {}
+            if whole is not None:
+                found = by_offset(whole.filter(pc.is_in(whole["offset"], numbers)))
+            elif reader is not None:
+                found = by_offset(reader.rows(numbers))
+            yield from map(found.get, wanted)
+            start += len(wanted)
+            size = sum(len(row["payload"]) for row in found.values())
+            portion = len(offsets) if size < PAGE_BYTES // 100 else ROWS_AT_ONCE
+
+    def kept(self, moment: Moment) -> RetainedAt | None:
         with self.lock:
             known = self.moments.get(moment)
-            if known is not None and known.made_at_s + MOMENT_FRESH_S > time.monotonic():
-                self.moments.move_to_end(moment)
-                return known
+            if known is None or known.made_at_s + MOMENT_FRESH_S <= time.monotonic():
+                return None
+            self.moments.move_to_end(moment)
+            return known
+
+    def at(self, moment: Moment, going_on: bool = False) -> RetainedAt | None:
+        """What a new subscriber would have been sent; None before there is a table. One that is not settled is read
+        again, unless somebody is `going_on` who has begun with it.
+        """
+        known = self.kept(moment)
+        if known is not None and (known.settled or going_on):
+            return known
         reader = self.reader()
         if reader is None:
             return None
-        offset = moment.offset
+        import pyarrow.compute as pc
+
+        from holdfast.history.reader import moment as timestamp
+
+        offset, at_ms = moment.offset, moment.at_ms
         if offset:
-            rows = reader.retained_upto(offset, time_of(reader, offset) or 0, moment.topic_filter)
+            upto, expiry_ms = pc.field("offset") <= offset, time_of(reader, offset) or 0
+            settled = reader.last >= offset
         else:
-            rows = reader.retained_at(moment.at_ms, moment.topic_filter)
-        found = RetainedAt(rows)
-        if reader.last >= offset if offset else moment.at_ms < self.now_ms() - SETTLED_MS:
+            upto, expiry_ms = pc.field("timestamp") <= timestamp(at_ms), at_ms
+            settled = at_ms < self.now_ms() - SETTLED_MS
+        rows, whole = reader.retained_within(upto, expiry_ms, moment.topic_filter, self.moment_bytes)
+        found = RetainedAt(rows, whole, settled)
+        if has_wildcard(moment.topic_filter):
             with self.lock:
                 self.moments[moment] = found
+                self.moments.move_to_end(moment)
                 while len(self.moments) > MOMENTS_KEPT:
                     self.moments.popitem(last=False)
         return found
 
 
-def rows_removed_by(reader: "HistoryReader", operation: str) -> list[dict[str, Any]]:
+def by_offset(rows: "pa.Table") -> dict[int, Row]:
+    return {row["offset"]: row for row in rows.to_pylist()}
+
+
+def bounded(rows: Iterator[Row | None]) -> tuple[list[Row], int]:
+    """Rows up to PAGE_BYTES, and how many were looked at for that: at least one, where there is one."""
+    found: list[Row] = []
+    looked = size = 0
+    for row in rows:
+        looked += 1
+        if row is not None:
+            found.append(row)
+            size += len(row["payload"])
+        if size >= PAGE_BYTES:
+            break
+    return found, looked
+
+
+def offsets_removed_by(reader: "HistoryReader", operation: str) -> list[int]:
     import pyarrow.compute as pc
 
     from holdfast.history.reader import last_verdicts
@@ -224,8 +370,8 @@ def rows_removed_by(reader: "HistoryReader", operation: str) -> list[dict[str, A
     first = pc.min(cleared["offset"]).as_py()
     wanted = pc.field("topic").isin(cleared["topic"].combine_chunks()) & (pc.field("offset") < first)
     verdict = pc.field("outcome").isin([OUTCOME_SET, OUTCOME_CLEARED])
-    rows = last_verdicts(data.to_table(filter=wanted & verdict))
-    found: list[dict[str, Any]] = rows.filter(pc.equal(rows["outcome"], OUTCOME_SET)).to_pylist()
+    rows = last_verdicts(data.to_table(columns=["offset", "topic", "outcome"], filter=wanted & verdict))
+    found: list[int] = rows.filter(pc.equal(rows["outcome"], OUTCOME_SET))["offset"].to_pylist()
     return found
 
 

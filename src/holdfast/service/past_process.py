@@ -72,7 +72,9 @@ class Answerer:
 
     @property
     def ended(self) -> bool:
-        return self.task.done()
+        """Whether nothing can be asked of it any more. Its pipe may tell before its exit does."""
+        assert self.process.stdin is not None
+        return self.task.done() or self.process.stdin.is_closing()
 
     async def stop(self) -> None:
         assert self.process.stdin is not None
@@ -98,7 +100,10 @@ class PastProcess:
     async def ask(self, question: Callable[Concatenate[Past, P], T], *given: P.args, **named: P.kwargs) -> T:
         """The answer of a method of `Past`. Raises StoreError when there is none."""
         async with self.starting:
-            if self.answerer is None or self.answerer.ended:
+            if self.answerer is not None and self.answerer.ended:
+                await self.answerer.stop()
+                self.answerer = None
+            if self.answerer is None:
                 self.answerer = await Answerer.start(self.folder)
             answerer = self.answerer
         self.rest_later()

@@ -10,6 +10,7 @@ import secrets
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from holdfast.broker.access import ANY_QOS
 from holdfast.broker.effects import Accepted
 from holdfast.broker.message import BY_USER, Message, Publisher
 from holdfast.broker.session import is_reserved
@@ -77,6 +78,7 @@ class RetainedService:
 
     async def find(self, conditions: Conditions, caller: Caller) -> list[Message]:
         """All that meet the conditions and the caller may see, in the order of the source."""
+        caller.need_publisher(conditions.client_id, conditions.username)
         found: list[Message] = []
         query = conditions.query(self.source.now_ms())
         async for portion in self.source.walk(self.source.cursor(conditions), query):
@@ -85,7 +87,7 @@ class RetainedService:
 
     async def find_writable(self, conditions: Conditions, caller: Caller) -> list[Message]:
         """Those of them that the caller may delete."""
-        return [one for one in await self.find(conditions, caller) if caller.may_write(one.topic, True)]
+        return [one for one in await self.find(conditions, caller) if caller.may_write(one.topic, True, one.qos)]
 
     def get(self, topic: str, caller: Caller) -> Message:
         """A retained message that the caller would be sent. Raises NotAllowed, or NotFound when there is none: what its
@@ -117,7 +119,7 @@ class RetainedService:
 
     def publish_one(self, writer: RetainedWriter, publisher: Publisher, one: Publication, caller: Caller) -> Accepted:
         topic = topic_bytes(one.topic)
-        caller.need_write(topic, one.retain)
+        caller.need_write(topic, one.retain, one.qos)
         payload = one.payload_bytes()
         if 0 < self.max_payload < len(payload):
             raise TooLarge(f"payload has {len(payload)} bytes, expected no more than limits.max_packet_size")
@@ -127,8 +129,8 @@ class RetainedService:
     async def remove_topic(self, topic: str, caller: Caller) -> Removed:
         """Delete one message. Raises NotAllowed or NotFound."""
         name = encode_text(topic)
-        caller.need_write(name, True)
         message = self.source.get(name)
+        caller.need_write(name, True, ANY_QOS if message is None else message.qos)
         if message is None:
             raise NotFound(f"topic {topic!r} is not retained")
         return await self.remove([message], caller)
@@ -172,10 +174,10 @@ class RetainedService:
         return await self.put_back(messages, caller, replace=False, dry_run=False)
 
     async def restore(self, asked: RestoreRequest, caller: Caller) -> Restored:
-        """Bring back what was retained at a moment, as far as the caller may read it."""
+        """Bring back what was retained at a moment, as far as the caller may see it."""
         asked.check()
-        rows = await self.history.rows_at(Moment(asked.at_ms, asked.offset, asked.filter))
-        messages = [message for message in map(message_of, rows) if caller.may_read(message.topic)]
+        rows = await self.history.rows_at(Moment(asked.at_ms, asked.offset, asked.filter), caller)
+        messages = [message_of(row) for row in rows]
         return await self.put_back(messages, caller, asked.replace, asked.dry_run)
 
     async def put_back(self, messages: list[Message], caller: Caller, replace: bool, dry_run: bool) -> Restored:
@@ -205,7 +207,7 @@ def judge(where: RetainedSource | RetainedWriter, message: Message, caller: Call
     stored = where.get(message.topic)
     same = stored is not None and same_content(stored, message)
     end = verdict(message.expires_at_ms, same, stored is not None, replace, where.now_ms())
-    if end == RESTORE and (is_reserved(message.topic) or not caller.may_write(message.topic, True)):
+    if end == RESTORE and (is_reserved(message.topic) or not caller.may_write(message.topic, True, message.qos)):
         return REFUSED
     return end
 

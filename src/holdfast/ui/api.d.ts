@@ -425,6 +425,7 @@ export interface Call {
   (method: "DELETE", path: `/api/v5/clients/${string}`, query?: Record<string, never>): Promise<null>;
   (method: "GET", path: "/api/v5/subscriptions", query?: { page?: number | null; limit?: number | null; clientid?: string | null; qos?: number | null; share_group?: string | null; match_topic?: string | null }): Promise<EmqxSubscriptions>;
   (method: "POST", path: "/api/v5/login", query: Record<string, never>, body: Credentials): Promise<Token>;
+  (method: "POST", path: "/api/v5/logout", query?: Record<string, never>): Promise<null>;
   (method: "GET", path: "/metrics", query?: Record<string, never>): Promise<null>;
   (method: "GET", path: "/healthz", query?: Record<string, never>): Promise<Record<string, string>>;
   (method: "GET", path: "/readyz", query?: Record<string, never>): Promise<unknown>;

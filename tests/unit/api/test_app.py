@@ -7,10 +7,11 @@ import httpx
 import pytest
 
 from holdfast.api.app import make_app
-from holdfast.api.auth import ApiAuthenticator, is_loopback
+from holdfast.api.auth import LOGINS_MOST, LOGINS_MOST_OF_ONE, ApiAuthenticator, is_loopback
 from holdfast.api.services import make_services
 from holdfast.api.status import ServerStatus
 from holdfast.api.v1 import header_text
+from holdfast.service.caller import Caller
 from in_process import InProcess, with_broker
 
 
@@ -193,3 +194,21 @@ def test_loopback_is_told_from_the_rest(host: str, expected: bool) -> None:
 
 def test_any_text_fits_into_a_header() -> None:
     assert header_text("ü\n%") == "%C3%BC%0A%25"
+
+
+def test_logins_are_bounded_and_who_logs_in_most_loses_first() -> None:
+    async def act(world: InProcess) -> None:
+        authenticator = ApiAuthenticator(world.broker, Passwords(), None, [], NoBans())
+        quiet = authenticator.log_in(Caller("quiet", False, world.broker))
+        eager = [authenticator.log_in(Caller("eager", False, world.broker)) for _ in range(LOGINS_MOST_OF_ONE + 1)]
+        assert authenticator.logged_in(quiet) is not None
+        assert authenticator.logged_in(eager[0]) is None
+        assert authenticator.logged_in(eager[1]) is not None
+        authenticator.logins = {str(n): (Caller(str(n), False), float("inf")) for n in range(LOGINS_MOST)}
+        newest = authenticator.log_in(Caller("one more", False, world.broker))
+        assert len(authenticator.logins) == LOGINS_MOST
+        assert authenticator.logged_in(newest) is not None
+        assert authenticator.logged_in("0") is None
+        authenticator.stop()
+
+    with_broker(act)

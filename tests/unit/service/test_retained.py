@@ -113,7 +113,7 @@ def test_an_operator_may_do_everything(broker: bool) -> None:
         caller = Caller("root", True, world.broker) if broker else OPERATOR
         caller.need_admin()
         caller.need_whole_view()
-        assert caller.may_write(b"a", True)
+        assert caller.may_write(b"a", True, 2)
         assert caller.may_read(b"a")
         assert caller.sees_all
 

@@ -86,9 +86,10 @@ class Live {
       const told = JSON.parse(event.data);
       for (const listener of this.listeners) listener(told);
     });
-    socket.addEventListener("close", () => {
+    socket.addEventListener("close", (event) => {
       this.socket = null;
       this.onState("off");
+      if (event.code === 4401) request("GET", "/api/v1/overview").catch(() => {});  // where a login is needed, this asks for it
       if (this.wanted) setTimeout(() => { if (this.wanted) this.start(); }, 2000);
     });
   }

@@ -205,7 +205,7 @@ export function explorer(page, query) {
     return h("table", { class: "facts" }, h("tbody", {},
       row("Size", size(message.size)), row("QoS", String(message.qos)),
       row("Set", `${when(message.stored_at_ms)}, ${span(Date.now() - message.stored_at_ms)} ago`),
-      row("Publisher", `${who.client_id}${who.username ? ` (user ${who.username})` : ""}, MQTT ${who.protocol}`.replace("MQTT api", "through the API")),
+      row("Publisher", `${who.client_id ? `${who.client_id}${who.username ? ` (user ${who.username})` : ""}, ` : ""}MQTT ${who.protocol}`.replace("MQTT api", "through the API")),
       row("Expires", message.expires_at_ms ? countdown(message.expires_at_ms) : "never"),
       row("Version", String(message.version)),
       row("Content type", message.content_type), row("Response topic", message.response_topic), row("Correlation data", message.correlation_data),

@@ -1,6 +1,6 @@
 // The topic tree: loaded as it is opened, and drawn only where it is looked at, so that its length does not matter.
 
-import { get } from "/static/api.js";
+import { ApiError, get } from "/static/api.js";
 import { count, fill, h, size } from "/static/dom.js";
 
 /** @import { Child, Leaf, Summary } from "../api.d.ts" */
@@ -59,6 +59,10 @@ export class Tree {
       node.children = (node.children || []).concat(answer.children.map((one) => child(one, node.depth + 1)));
       node.next = answer.next;
       node.total = answer.total;
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 410) throw error;
+      node.loading = false;
+      await this.refresh(node.path);  // the broker has restarted: its old cursors say nothing to it
     } finally {
       node.loading = false;
     }
