@@ -8,11 +8,12 @@ import asyncio
 import ssl
 import time
 from pathlib import Path
-from typing import Any, Final
-
-from cryptography import x509
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 MINIMUM: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 CRL_BEGIN: Final = b"-----BEGIN X509 CRL-----"
@@ -86,11 +87,15 @@ class Trust:
             if CRL_BEGIN not in data:
                 raise ConfigError(f"{crl}: expected a revocation list (PEM), got none")
             self.context.load_verify_locations(crl)
+            from cryptography import x509  # it takes memory that a broker without revocation lists has no use for
+
             self.revoked = [x509.load_pem_x509_crl(CRL_BEGIN + part) for part in data.split(CRL_BEGIN)[1:]]
         except (OSError, ssl.SSLError, ValueError) as error:
             raise ConfigError(f"cannot load the revocation list {crl}: {error}") from None
 
     def has_revoked(self, certificate: bytes) -> bool:
+        from cryptography import x509
+
         found = x509.load_der_x509_certificate(certificate)
         return any(
             found.issuer == revocations.issuer
