@@ -108,8 +108,8 @@ def test_a_resumed_session_does_not_outlive_a_revocation(
     mallory, alice = (Client(broker, authority, pair, version) for pair in (bad, good))
     for client in (mallory, alice):
         assert client.gets_in()
-        assert client.gets_in()
-        assert client.resumed is (version == ssl.TLSVersion.TLSv1_2)  # which may, or this would show nothing
+        # TLS 1.2 may resume, or this would show nothing; a server forgets a session whose connection ended badly.
+        assert any(client.gets_in() and client.resumed for _ in range(30)) is (version == ssl.TLSVersion.TLSv1_2)
     lists.write(bad[0])
     reload(broker)
     assert not mallory.gets_in()
@@ -167,8 +167,8 @@ def test_who_is_connected_with_a_certificate_that_is_revoked_has_to_leave(
 
 def test_a_resumed_session_does_not_outlive_its_certificate(start_broker: Start, authority: Authority) -> None:
     pair = authority.issue("brief", "client")
-    ends = shorten(authority, pair, 8)
     broker = serve(start_broker, authority, authority.ca)
+    ends = shorten(authority, pair, 10)
     client = Client(broker, authority, pair, ssl.TLSVersion.TLSv1_2)
     assert client.gets_in()
     until(time.time, lambda now: now > ends + 1, PATIENCE_S)
