@@ -6,6 +6,7 @@ import pytest
 
 import wire
 from core_driver import carry_out
+from holdfast.broker.access import Access
 from holdfast.broker.core import ROUTES_BYTES, ROUTES_KEPT, Broker
 from holdfast.broker.ports import Peer
 from holdfast.broker.session import MOST_ALIASES, Connection
@@ -53,6 +54,16 @@ def test_the_routes_of_made_up_topics_take_no_more_than_their_bound(length: int)
             assert size_of_routes(broker) <= ROUTES_BYTES + 200_000
             assert len(broker.routes) <= ROUTES_KEPT
     assert size_of_routes(broker) <= ROUTES_BYTES + 200_000
+
+
+@pytest.mark.parametrize(("length", "most"), [(20, 100), (60_000, 0)])
+def test_what_a_client_may_do_with_a_long_topic_is_not_remembered(length: int, most: int) -> None:
+    broker = Broker(Settings(), "x")
+    broker.set_access(Access([], True))
+    publisher = join(broker, "publisher")
+    for number in range(100):
+        send(broker, publisher, wire.publish(f"{number}/".ljust(length, "x"), b"", version=5))
+    assert len(publisher.rights) == most
 
 
 @pytest.mark.parametrize(("length", "most"), [(20, MOST_ALIASES), (60_000, 0)])

@@ -25,6 +25,7 @@ from holdfast.broker.message import (
 from holdfast.broker.seen import PUBLISH_DENIED, Seen
 from holdfast.broker.session import (
     AWAITING_ACK,
+    CACHED_TOPIC,
     HIGH_WATER_BYTES,
     Connection,
     Delivery,
@@ -210,7 +211,8 @@ def may_publish(broker: "Broker", connection: Connection, field: bytes, retain: 
     if known is None:
         certified = connection.identity != ""
         known = check_publish(broker, connection.username, connection.client_id, field[2:], retain, qos, certified)
-        connection.rights[key] = known
+        if len(field) <= CACHED_TOPIC:
+            connection.rights[key] = known
     return known
 
 
