@@ -107,3 +107,13 @@ def test_the_report_says_when_passing_messages_are_not_recorded() -> None:
     assert not [finding for finding in findings(data) if "history.record" in finding.text]
     data.records_live = False
     assert [finding.anchor for finding in findings(data) if "history.record" in finding.text] == ["traffic"]
+
+
+def test_a_topic_called_like_a_place_in_the_template_takes_no_ones_place() -> None:
+    data = sample()
+    plain = build_page(data)
+    data.quiet = [("@THEME@", NOW - timedelta(hours=1), 12.5)]
+    page = build_page(data)
+    script = plain[plain.rindex("<script>") :]
+    assert page.endswith(script)
+    assert "@THEME@" in page.removesuffix(script)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.markup import escape
 
 from holdfast.cli.retained_display import (
+    escape,
     notes,
     out,
     print_ghosts,

@@ -5,8 +5,8 @@ import sys
 from datetime import datetime
 from typing import Any
 
+from rich import markup
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -15,6 +15,11 @@ WIDTH = None if sys.stdout.isatty() else 200
 
 out = Console(highlight=False, width=WIDTH)
 notes = Console(stderr=True, highlight=False, width=WIDTH)
+
+
+def escape(text: str) -> str:
+    """What a client chose, as text for the terminal: neither markup nor control characters get there."""
+    return markup.escape("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text))
 
 
 def print_messages(found: list[dict[str, Any]], as_json: bool) -> None:

@@ -5,6 +5,7 @@ labels too, because the chart library reads a little markup there. In the templa
 """
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from html import escape
@@ -172,10 +173,8 @@ def build_page(data: ReportData) -> str:
     ]
     body = "\n".join(sections)
     parts = {"STYLE": STYLE, "PLOTLY": get_plotlyjs(), "HEAD": _head(data), "BODY": body, "THEME": THEME}
-    page = PAGE
-    for name, text in parts.items():
-        page = page.replace(f"@{name}@", text, 1)
-    return page
+    # In one pass: a topic may be called like a place in the template.
+    return re.sub(r"@([A-Z]+)@", lambda place: parts[place[1]], PAGE)
 
 
 BUSY_TEXT = "Topics that received the most messages."
