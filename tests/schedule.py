@@ -8,7 +8,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 # One browser, one list of parts, cases that follow one another; and two Spark sessions, since one alone would be the
 # last to end.
-SECOND_SPARK = tuple(f"tests/spark/test_{name}.py" for name in ("exactly_once", "pipeline_cli", "tables", "jobs"))
+SECOND_SPARK = tuple(
+    f"tests/spark/test_{name}.py"
+    for name in ("exactly_once", "pipeline_cli", "tables", "jobs", "damage", "moving", "failure")
+)
 SHARED = ("tests/spark/", "tests/browser/", "tests/service/", "tests/security/test_dependencies.py")
 # Brokers with settings of their own, started once for all tests of a file that ask for them.
 SHARED_BY_FILE = ("tests/conformance/", "tests/api/", "tests/unit/")
