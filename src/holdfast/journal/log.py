@@ -74,6 +74,7 @@ class JournalLog(Log):
         self.batches: deque[int] = deque()
         self.aside = 0  # bytes that nobody waits for and that the journal was not told to write yet
         self.turn_ends = False  # `at_end_of_turn` was asked to call
+        self.waited_a_turn = False  # for bytes that may leave at once
         self.served_before = 0  # what `served` was when it last did
         # Whether too much is held in memory until the state on disk has it.
         self.is_state_behind: Callable[[], bool] | None = None
@@ -106,12 +107,14 @@ class JournalLog(Log):
         return last
 
     def on_turn_end(self) -> None:
-        if self.wrote and self.at_end_of_turn is not None:
-            self.wrote = False  # let them leave first
+        alone = self.served == self.served_before
+        if alone and self.wrote and not self.waited_a_turn and self.at_end_of_turn is not None:
+            self.waited_a_turn = True  # let them leave first; once, for there may be more to write in every turn
             self.at_end_of_turn(self.on_turn_end)
             return
+        self.waited_a_turn = False
+        self.wrote = False
         self.turn_ends = False
-        alone = self.served == self.served_before
         self.served_before = self.served
         if alone:
             self.aside = 0

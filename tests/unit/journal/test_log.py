@@ -77,6 +77,21 @@ def test_what_may_leave_at_once_leaves_before_the_loop_waits_for_the_disk() -> N
     assert turns.end() == ["aside 1", "here"]
 
 
+def test_no_acknowledgement_waits_for_others_who_are_written_to_in_every_turn() -> None:
+    turns = Turns()
+    turns.append()
+    for _ in range(3):
+        turns.log.wrote = True
+        if turns.calls:
+            turns.calls.pop(0)()
+    assert turns.end() == ["aside 1", "here"]
+    turns.append()
+    turns.log.wrote = True
+    turns.log.served += 1
+    turns.calls.pop(0)()
+    assert turns.end() == ["aside 2", "there"]
+
+
 def test_the_thread_syncs_while_someone_is_served_who_waits_for_nothing() -> None:
     turns = Turns()
     turns.log.served += 1
