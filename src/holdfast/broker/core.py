@@ -28,12 +28,13 @@ from holdfast.broker.lifecycle import (
 from holdfast.broker.log import Log, NullLog
 from holdfast.broker.message import BY_USER, Message, Publisher
 from holdfast.broker.ports import Authenticator, Peer
-from holdfast.broker.publishing import publish_as
+from holdfast.broker.publishing import check_entry_size, own_message, publish_as
 from holdfast.broker.rate import LeakyBucket
 from holdfast.broker.recorder import Recorder
 from holdfast.broker.retained import RetainedStore
 from holdfast.broker.session import CACHED_TOPIC, Connection, Route, Session, Snapshot, is_reserved
 from holdfast.broker.settings import Policy, Settings
+from holdfast.broker.shared import Shared, SharedLog, expiry_of
 from holdfast.broker.snapshot import step
 from holdfast.broker.subscribing import FILTERS_PER_STEP, FIRST_QUANTUM, go_on
 from holdfast.broker.subscription import PendingFilters, SubscriptionTree, build_receivers
@@ -94,6 +95,13 @@ class Broker:
         self.now_ms = 0  # of the call at hand; set by `begin` alone
         self.expiring = False
         self.met_high_water = False  # the publish at hand met a receiver that is behind
+        self.shared: Shared | None = None  # the log, where other nodes write to it too
+
+    def use_shared_log(self, log: SharedLog, node: str, fresh_reads: bool = True) -> Shared:
+        """Be one of many nodes that write to a log."""
+        self.use_log(log)
+        self.shared = Shared(self, log, node, fresh_reads)
+        return self.shared
 
     def use_log(self, log: Log) -> None:
         """Keep entries in this log. To be called before the first client comes, or what that did is not in the log."""
@@ -119,6 +127,8 @@ class Broker:
         """End the call; returns the effects that follow from it."""
         if self.recorder.done or self.recorder.copied:
             self.recorder.finish()
+        if self.recorder.given_back and self.shared is not None:
+            self.shared.give_back()
         self.in_call = False
         return self.effects
 
@@ -206,7 +216,10 @@ class Broker:
             self.on_timer(timer)
             timer = self.timers.pop(now_ms)
         self.timers.sweep()
-        self.expire()
+        if self.shared is not None:
+            self.shared.tick(now_ms)
+        else:
+            self.expire()
         return self.finish()
 
     def work(self, now_ms: int) -> Effects:
@@ -241,7 +254,7 @@ class Broker:
 
     def is_connected(self, client_id: str) -> bool:
         session = self.sessions.get(client_id)
-        return session is not None and session.connection is not None
+        return session is not None and session.attached
 
     def kick(self, client_id: str, reason: int, text: str, now_ms: int) -> Effects:
         """Disconnect a client at an operator's request, if it is connected."""
@@ -249,6 +262,8 @@ class Broker:
         session = self.sessions.get(client_id)
         if session is not None and session.connection is not None:
             disconnect(self, session.connection, reason, text)
+        elif session is not None and session.attached and self.shared is not None:
+            self.shared.kick(client_id, reason, text)
         return self.finish()
 
     def send_away(self, connection: Connection, reason: str, now_ms: int) -> Effects:
@@ -274,6 +289,9 @@ class Broker:
     def drop_wills(self, usernames: frozenset[str], now_ms: int) -> Effects:
         """Forget the wills of absent clients of users that are no more."""
         self.begin(now_ms)
+        if self.shared is not None:
+            self.shared.drop_wills(usernames)
+            return self.finish()
         for session in self.sessions.values():
             if session.connection is None and session.owner in usernames:
                 drop_will(self, session)
@@ -283,8 +301,11 @@ class Broker:
         """Forget an absent client's session at an operator's request, if there is one."""
         self.begin(now_ms)
         session = self.sessions.get(client_id)
-        if session is not None and session.connection is None:
-            end_session(self, session)
+        if session is not None and not session.attached:
+            if self.shared is not None:
+                self.shared.end_session(client_id)
+            else:
+                end_session(self, session)
         return self.finish()
 
     def publish(
@@ -300,7 +321,13 @@ class Broker:
     ) -> Effects:
         """Publish for the server itself or its API; `Effects.accepted` says what became of it."""
         self.begin(now_ms)
-        self.effects.accepted = publish_as(self, publisher, topic, payload, qos, retain, properties, expiry_s)
+        shared = self.shared
+        if shared is None:
+            self.effects.accepted = publish_as(self, publisher, topic, payload, qos, retain, properties, expiry_s)
+        else:
+            message = own_message(self, publisher, topic, payload, qos, retain, properties, expiry_s)
+            check_entry_size(self, message)
+            self.effects.accepted = shared.publish_as(message, expiry_of(message))
         return self.finish()
 
     def set_access(self, access: Access | None) -> None:
@@ -472,7 +499,8 @@ class Broker:
         connection.last_route = route
         return route
 
-    def find_route(self, field: bytes) -> Route:
+    def find_route(self, field: bytes, admitted: bool = False) -> Route:
+        """Return where messages of a topic go; raises when it is no topic, unless it was `admitted` elsewhere."""
         generation = self.subscriptions.generation
         route = self.routes.get(field)
         if route is not None and route.generation == generation:
@@ -480,8 +508,9 @@ class Broker:
         topic = field[2:]
         known = route is not None
         if not known:
-            decode_text(topic)
-            check_topic(topic, self.settings.max_topic_levels)
+            if not admitted:
+                decode_text(topic)
+                check_topic(topic, self.settings.max_topic_levels)
             if len(self.routes) >= ROUTES_KEPT or self.routes_size >= ROUTES_BYTES:
                 self.routes.clear()
                 self.routes_size = 0
@@ -493,11 +522,16 @@ class Broker:
             if found.subscriptions:
                 route.receivers = build_receivers(found)
                 if self.access is not None:
-                    route.receivers = [r for r in route.receivers if self.may_receive(r.session, field)]
+                    # Where nodes share a log, they all give to kept sessions; the node that sends asks for the right.
+                    route.receivers = [
+                        r
+                        for r in route.receivers
+                        if (self.shared is not None and r.session.kept) or self.may_receive(r.session, field)
+                    ]
                 for receiver in route.receivers:
                     if receiver.identifiers is not None or receiver.no_local:
                         route.plain = False
-                    if receiver.session.record_id:
+                    if receiver.session.kept:
                         route.persistent = True
             if found.groups:
                 route.groups = found.groups
@@ -506,7 +540,11 @@ class Broker:
         if not route.reserved and self.log.history_filters:
             route.recorded = self.log.records_history(levels)
             route.recorded_live = route.recorded and self.log.records_live
-        if (route.receivers or route.groups) and len(field) <= CACHED_TOPIC:
+        if self.shared is not None and not route.reserved:
+            route.nodes = self.shared.interest.nodes_for(levels)
+            if route.persistent or route.recorded_live:
+                route.plain = False  # it is an entry
+        if (route.receivers or route.groups or route.nodes) and len(field) <= CACHED_TOPIC:
             if not known:
                 self.routes_size += route_size(field, levels)
             self.routes[field] = route  # topics without receivers are many, and quickly worked out again

@@ -7,6 +7,7 @@ receiver's outbox, in pieces that are joined once per flush, by table lookup whe
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from holdfast.broker.entries import ACK_PUBACK, ACK_PUBCOMP, ACK_PUBREC
 from holdfast.broker.message import NEVER, Message
 from holdfast.broker.session import ANSWER_COST, AWAITING_COMPLETE, HIGH_WATER_QUEUE, Connection, Delivery, Session
 from holdfast.protocol.mqtt.connection import CLOSED
@@ -89,6 +90,9 @@ def pump(broker: "Broker", session: Session, most: int = 1 << 30) -> None:
     connection = session.connection
     if connection is None:
         return
+    if session.kept and broker.shared is not None:
+        broker.shared.go_on(session)
+        return
     queue = session.queue
     while queue and most > 0 and len(session.inflight) < session.window and not connection.outbox.is_full():
         delivery = session.pull()
@@ -146,6 +150,9 @@ def refill(broker: "Broker", session: Session) -> None:
 
 
 def on_puback(broker: "Broker", session: Session, packet_id: int) -> None:
+    if session.kept and broker.shared is not None:
+        propose_ack(broker, session, ACK_PUBACK, packet_id, 0)
+        return
     delivery = session.inflight.get(packet_id)
     if delivery is not None and delivery.qos == 1:
         session.progress_ms = broker.now_ms
@@ -167,6 +174,9 @@ def on_pubrec(broker: "Broker", session: Session, connection: Connection, packet
             write(connection, PUBREL + u16(packet_id))
         broker.effects.write_to(connection)
         return
+    if session.kept and broker.shared is not None:
+        propose_ack(broker, session, ACK_PUBREC, packet_id, reason)
+        return
     if reason >= 0x80:  # the client refused it: that ends the exchange [5: MQTT-4.4.0-2]
         del session.inflight[packet_id]
         if delivery.sequence:
@@ -181,6 +191,9 @@ def on_pubrec(broker: "Broker", session: Session, connection: Connection, packet
 
 
 def on_pubcomp(broker: "Broker", session: Session, packet_id: int) -> None:
+    if session.kept and broker.shared is not None:
+        propose_ack(broker, session, ACK_PUBCOMP, packet_id, 0)
+        return
     delivery = session.inflight.get(packet_id)
     if delivery is not None and delivery.stage == AWAITING_COMPLETE:
         session.progress_ms = broker.now_ms
@@ -188,6 +201,15 @@ def on_pubcomp(broker: "Broker", session: Session, packet_id: int) -> None:
         if delivery.sequence:
             broker.recorder.on_done(session, delivery)
         refill(broker, session)
+
+
+def propose_ack(broker: "Broker", session: Session, kind: int, packet_id: int, reason: int) -> None:
+    """Let all nodes know what a client has acknowledged; the window opens when that has come back."""
+    connection = session.connection
+    shared = broker.shared
+    if connection is not None and shared is not None and packet_id in session.inflight:
+        session.progress_ms = broker.now_ms
+        shared.acknowledge(connection, kind, packet_id, reason)
 
 
 def resend(broker: "Broker", session: Session, connection: Connection) -> None:
@@ -206,6 +228,9 @@ def resend_more(broker: "Broker", session: Session) -> None:
     """Send as much of it again as fits into the window of the new connection [5: MQTT-4.9.0-1]."""
     connection = session.connection
     assert connection is not None
+    if session.kept and broker.shared is not None:
+        broker.shared.go_on(session)
+        return
     while session.resending and len(session.inflight) - len(session.resending) < session.window:
         packet_id = session.resending.popleft()
         delivery = session.inflight.get(packet_id)

@@ -10,6 +10,7 @@ from typing import Final, final
 
 from holdfast.broker.batch import Batch
 from holdfast.broker.log import Log
+from holdfast.broker.message import Message, Publisher
 from holdfast.broker.seen import Seen
 from holdfast.broker.session import Connection
 from holdfast.errors import StoreError
@@ -25,6 +26,21 @@ class Accepted:
     def __init__(self, offset: int, reason: int) -> None:
         self.offset = offset
         self.reason = reason
+
+
+@final
+class LiveItem:
+    """A message, or `count` of them as they came in (`frames`), that other nodes have subscribers for."""
+
+    def __init__(self, nodes: list[str], message: Message | None, frames: bytes = b"") -> None:
+        self.nodes: Final = nodes
+        self.message: Final = message
+        self.frames: Final = frames
+        self.publisher: Publisher | None = None
+        self.topic_field = b""
+        self.is_v5 = False
+        self.count = 0
+        self.largest = 0
 
 
 @final
@@ -44,6 +60,7 @@ class Effects:
         self.seen: list[Seen] = []
         self.unseen = 0
         self.accepted: Accepted | None = None
+        self.live: list[LiveItem] = []  # for the clients of other nodes
 
     def write_to(self, connection: Connection) -> None:
         """List a connection that has something in its outbox."""

@@ -7,6 +7,7 @@ run is forwarded as one slice of what came in. Everything else goes packet by pa
 from typing import TYPE_CHECKING, Final, final
 
 from holdfast.broker.delivery import on_puback, on_pubcomp, on_pubrec, publish_head, write
+from holdfast.broker.effects import LiveItem
 from holdfast.broker.lifecycle import on_auth, on_connect, on_disconnect
 from holdfast.broker.message import NEVER, Message
 from holdfast.broker.publishing import deliver, on_publish, on_pubrel
@@ -58,9 +59,9 @@ def receive(broker: "Broker", connection: Connection, data: bytes) -> None:
     connection.last_seen_ms = broker.now_ms
     broker.counters.bytes_received += len(data)
     inbound = connection.inbound
-    if inbound.size > 0 or connection.state == AUTHENTICATING or connection.pending is not None:
+    if inbound.size > 0 or connection.state == AUTHENTICATING or connection.pending is not None or connection.parked:
         inbound.add(data)
-        if connection.pending is not None:
+        if connection.pending is not None or connection.parked:
             return
         if connection.state == AUTHENTICATING and not connection.exchanging:
             if inbound.size > broker.settings.max_bytes_before_login:
@@ -88,7 +89,7 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
     inbound.needed = 0
     max_packet_size = broker.settings.max_packet_size
     is_v5 = connection.agreed.is_v5
-    forwards = connection.state == CONNECTED and broker.access is None
+    forwards = connection.state == CONNECTED and broker.access is None and connection.under_way == 0
     while position + 1 < size:
         first = data[position]
         remaining = data[position + 1]
@@ -157,15 +158,15 @@ def walk(broker: "Broker", connection: Connection, data: bytes, run: PublishRun)
         position = end
         is_v5 = connection.agreed.is_v5
         state = connection.state
-        forwards = state == CONNECTED and broker.access is None
+        forwards = state == CONNECTED and broker.access is None and connection.under_way == 0
         if state != CONNECTED:
             if state == CLOSED:
                 position = size
                 break
-            if state == AUTHENTICATING:
+            if state == AUTHENTICATING or connection.parked:
                 inbound.needed = UNLIMITED
                 break
-        elif connection.pending is not None:
+        elif connection.pending is not None or connection.parked:
             inbound.needed = UNLIMITED
             break
     broker.counters.packets_received += packets
@@ -244,7 +245,7 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: PublishR
     route = run.route
     assert route is not None
     count = run.count
-    first_offset = broker.log.order(count)
+    first_offset = broker.log.order_beside(count, False)
     counters = broker.counters
     counters.messages_received[0] += count
     size = run.end - run.start
@@ -291,6 +292,14 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: PublishR
         counters.payload_sent += payload
         if not outbox.listed:
             broker.effects.write_to(to)
+    if route.nodes:
+        item = LiveItem(route.nodes, None, data[run.start : run.end])
+        item.publisher = connection.publisher
+        item.topic_field = route.topic_field
+        item.is_v5 = is_v5
+        item.count = count
+        item.largest = run.largest
+        broker.effects.live.append(item)
     if route.recorded_live:
         broker.recorder.on_run(messages(broker, connection, data, run, first_offset))
     elif broker.recorder.publishing:

@@ -7,6 +7,7 @@ the loss of the network: what becomes of the session, its will and its queue.
 from typing import TYPE_CHECKING
 
 from holdfast.broker.delivery import pump, resend, write
+from holdfast.broker.entries import AttachEntry
 from holdfast.broker.message import Publisher
 from holdfast.broker.publishing import check_publish, check_user_properties, publish_as, redistribute
 from holdfast.broker.seen import CONNECT_REFUSED, DISCONNECTED, LOGIN_FAILED, Seen
@@ -214,6 +215,10 @@ def accept_connect(
     if old is not None and old.owner != username:
         refuse(broker, connection, CLIENT_ID_NOT_VALID, client_id, username)  # a session is its maker's
         return
+    shared = broker.shared
+    if shared is not None:
+        shared.attach(connection, attach_entry(broker, connection, packet), packet, assigned, auth_data)
+        return
     if old is not None:
         take_over(broker, old)
         if not packet.clean_start and not old.ended:
@@ -227,18 +232,56 @@ def accept_connect(
         session = Session(client_id, username, broker.now_ms)
         broker.sessions[client_id] = session
     attach(broker, connection, session, packet)
-    answer = connack(broker, connection, session, packet, present, assigned, auth_data)
-    if len(answer) > connection.agreed.max_packet_size:
-        # It could never be told what it has to know.
-        refuse(broker, connection, PACKET_TOO_LARGE, client_id, username)
+    if not welcome(broker, connection, session, packet, present, assigned, auth_data):
         return
-    broker.recorder.on_attached(session, connection)
-    if session.record_id:
-        broker.hold(connection)
-    write(connection, answer)
-    broker.effects.write_to(connection)
     resend(broker, session, connection)
     pump(broker, session)
+
+
+def welcome(
+    broker: "Broker",
+    connection: Connection,
+    session: Session,
+    packet: Connect,
+    present: bool,
+    assigned: bool,
+    auth_data: bytes,
+) -> bool:
+    """Send CONNACK; returns False when the client cannot be told what it has to know, and was refused for that."""
+    answer = connack(broker, connection, session, packet, present, assigned, auth_data)
+    if len(answer) > connection.agreed.max_packet_size:
+        refuse(broker, connection, PACKET_TOO_LARGE, session.client_id, connection.username)
+        return False
+    if broker.shared is None:
+        broker.recorder.on_attached(session, connection.agreed.version)
+        if session.kept:
+            broker.hold(connection)
+    write(connection, answer)
+    broker.effects.write_to(connection)
+    return True
+
+
+def attach_entry(broker: "Broker", connection: Connection, packet: Connect) -> AttachEntry:
+    """Return what other nodes have to know of a client that is let in."""
+    return AttachEntry(
+        connection.client_id,
+        connection.username,
+        PROTOCOL_NAMES[packet.version],
+        packet.version,
+        packet.clean_start,
+        asked_expiry(broker, packet),
+        window_of(broker, packet),
+        packet.will,
+        connection.identity != "",
+    )
+
+
+def window_of(broker: "Broker", packet: Connect) -> int:
+    """Return how many messages may be under way to a client at once."""
+    properties = packet.properties
+    receive_maximum = properties.receive_maximum if properties is not None else None
+    most = broker.settings.max_inflight
+    return receive_maximum if receive_maximum is not None and receive_maximum < most else most
 
 
 def is_banned(broker: "Broker", username: str, client_id: str) -> bool:
@@ -332,25 +375,26 @@ def take_over(broker: "Broker", session: Session) -> None:
 
 
 def attach(broker: "Broker", connection: Connection, session: Session, packet: Connect) -> None:
+    """Give a session its new connection."""
+    certify(broker, session, connection.identity != "")
+    session.connection = connection
+    session.attach(PROTOCOL_NAMES[packet.version], asked_expiry(broker, packet))
+    broker.count_kept(session)
+    session.window = window_of(broker, packet)
+    will = packet.will
+    session.will = PendingWill(will, will_delay(will)) if will is not None else None
+    agree(broker, connection, session, packet)
+
+
+def agree(broker: "Broker", connection: Connection, session: Session, packet: Connect) -> None:
+    """Be connected, on the terms of CONNECT."""
     settings = broker.settings
-    properties = packet.properties
     connection.state = CONNECTED
     connection.session = session
     connection.connected_at_ms = broker.now_ms
     connection.outbox.limit = settings.max_outbox_bytes
-    protocol = PROTOCOL_NAMES[packet.version]
-    connection.publisher = Publisher(session.client_id, connection.username, protocol)
-    certify(broker, session, connection.identity != "")
-    session.connection = connection
+    connection.publisher = Publisher(session.client_id, connection.username, PROTOCOL_NAMES[packet.version])
     broker.timers.dead += 1  # its end, and the time this client had to connect
-    session.attach(protocol, asked_expiry(broker, packet))
-    broker.count_kept(session)
-    receive_maximum = properties.receive_maximum if properties is not None else None
-    session.window = settings.max_inflight
-    if receive_maximum is not None and receive_maximum < session.window:
-        session.window = receive_maximum
-    will = packet.will
-    session.will = PendingWill(will, will_delay(will)) if will is not None else None
     keep_alive = packet.keep_alive
     if settings.keep_alive_max > 0 and (keep_alive == 0 or keep_alive > settings.keep_alive_max):
         if packet.version == V5:
@@ -418,10 +462,18 @@ def on_disconnect(broker: "Broker", connection: Connection, packet: Disconnect) 
     if properties is not None and properties.session_expiry is not None:
         if session.expiry_s == 0 and properties.session_expiry != 0:
             raise ProtocolError("DISCONNECT turns a session expiry of 0 into another, which it may not")
-        session.expiry_s = broker.cap_session_expiry(properties.session_expiry)
+        set_expiry(broker, connection, session, broker.cap_session_expiry(properties.session_expiry))
     if packet.reason == NORMAL_DISCONNECTION:
         drop_will(broker, session)  # [3.1.1: MQTT-3.14.4-3] [5: MQTT-3.14.4-3]
     close(broker, connection, "client disconnected")
+
+
+def set_expiry(broker: "Broker", connection: Connection, session: Session, expiry_s: int) -> None:
+    """Change how long the session outlives the connection, which is about to end."""
+    if broker.shared is None:
+        session.expiry_s = expiry_s
+    else:
+        connection.new_expiry_s = expiry_s
 
 
 def disconnect(broker: "Broker", connection: Connection, reason: int, text: str) -> None:
@@ -468,7 +520,28 @@ def close(broker: "Broker", connection: Connection, text: str) -> None:
             broker.effects.seen.append(
                 Seen(DISCONNECTED, connection, connection.client_id, connection.username, {"reason": text})
             )
-        detach(broker, session)
+        if broker.shared is not None:
+            leave(broker, connection, session)
+        else:
+            detach(broker, session)
+
+
+def leave(broker: "Broker", connection: Connection, session: Session) -> None:
+    """Let go of a session whose connection has ended. What becomes of it follows from the entry that says so."""
+    shared = broker.shared
+    assert shared is not None
+    if not session.kept:
+        end_all(broker, session)
+        for subscription in list(session.subscriptions.values()):
+            if not subscription.share_name:
+                shared.interest.remove(b"/".join(subscription.levels))
+                broker.subscriptions.remove(subscription)
+        session.queue.clear()
+        session.waiting.clear()
+        session.queued_bytes = 0
+        session.inflight.clear()
+        session.resending.clear()
+    shared.detach(connection, session)
 
 
 def detach(broker: "Broker", session: Session) -> None:
@@ -486,6 +559,13 @@ def detach(broker: "Broker", session: Session) -> None:
 
 def schedule_end(broker: "Broker", session: Session) -> None:
     """See to it that the end and the will of an absent client come when they are due."""
+    shared = broker.shared
+    if shared is not None:
+        if session.expires_at_ms > 0:
+            shared.schedule(session.expires_at_ms, session, False)
+        if session.will is not None:
+            shared.schedule(session.will.due_ms, session, True)
+        return
     if session.expires_at_ms > 0:
         broker.timers.add(session.expires_at_ms, Timer(SESSION_EXPIRY, None, session))
     if session.will is not None:
@@ -512,7 +592,8 @@ def end_session(broker: "Broker", session: Session) -> None:
     end_all(broker, session)
     for subscription in list(session.subscriptions.values()):
         broker.subscriptions.remove(subscription)
-    redistribute(broker, session, None)
+    if broker.shared is None:
+        redistribute(broker, session, None)
     session.queue.clear()
     session.waiting.clear()
     session.queued_bytes = 0
@@ -531,8 +612,8 @@ def publish_will(broker: "Broker", session: Session) -> None:
     session.will = None
     will = pending.will
     topic = will.topic
-    # Rights may have changed since the will was set.
-    if broker.access is not None and not check_publish(
+    # Rights may have changed since the will was set. Nodes that share a log have their own, and must do the same.
+    if (broker.access is not None and broker.shared is None) and not check_publish(
         broker, session.owner, session.client_id, topic, will.retain, will.qos, session.certified
     ):
         broker.counters.publishes_refused += 1
@@ -558,6 +639,10 @@ def publish_will(broker: "Broker", session: Session) -> None:
 
 def drop_will(broker: "Broker", session: Session) -> None:
     """Forget a will that is not to be sent."""
+    if broker.shared is not None:
+        if session.connection is not None:
+            session.connection.drops_will = True
+        return
     if session.will is not None:
         session.will = None
         broker.recorder.on_will_cleared(session)

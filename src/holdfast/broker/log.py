@@ -9,6 +9,7 @@ acknowledges.
 |-----------------|--------------------------------|----------------------------------------|
 | `NullLog`       | at once                        | at once: nothing outlives the process  |
 | `JournalLog`    | at once, nobody else writes    | after the group commit's `fdatasync`   |
+| `SharedLog`     | when it comes back             | the same moment: most servers have it  |
 """
 
 from collections.abc import Callable
@@ -58,6 +59,12 @@ class Log:
         first = self.position + 1
         self.position += count
         return first
+
+    def order_beside(self, count: int, retained: bool) -> int:
+        """Return the offsets of messages that are no entries, since nobody has to remember them, or that only this node
+        keeps: where others write to the log too, they take no place in it.
+        """
+        return self.order(count)
 
     def append(self, records: Batch, waited_for: bool) -> int:
         """Take the records of one call, and keep all of them or none. `waited_for`: some bytes depend on them.

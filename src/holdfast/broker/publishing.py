@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.access import ANY_QOS, PUBLISH, RETAIN
 from holdfast.broker.delivery import enqueue, transmit, u16, write, write_publish
-from holdfast.broker.effects import Accepted
+from holdfast.broker.effects import Accepted, LiveItem
+from holdfast.broker.entries import NO_EXPIRY
+from holdfast.broker.kept import give
 from holdfast.broker.message import (
     CLEARED,
     LIVE,
@@ -47,6 +49,7 @@ from holdfast.protocol.mqtt.reasons import (
     NO_MATCHING_SUBSCRIBERS,
     NOT_AUTHORIZED,
     PACKET_ID_NOT_FOUND,
+    PACKET_TOO_LARGE,
     QOS_NOT_SUPPORTED,
     QUOTA_EXCEEDED,
     RECEIVE_MAXIMUM_EXCEEDED,
@@ -68,6 +71,7 @@ PUBCOMP: Final = b"\x70\x02"
 PUBACK_WITH_REASON: Final = b"\x40\x03"
 PUBREC_WITH_REASON: Final = b"\x50\x03"
 PUBCOMP_WITH_REASON: Final = b"\x70\x03"
+ENTRY_OVERHEAD: Final = 512  # of a message in the log, beside its own bytes: no name of a node is longer
 
 
 # Admit.
@@ -127,7 +131,7 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
     broker.counters.payload_received += end - at
     if qos == 2:
         if packet_id in session.unreleased:  # [3.1.1: MQTT-4.3.3-2] [5: MQTT-4.3.3-10]
-            acknowledge(broker, connection, 2, packet_id, SUCCESS)
+            answer_in_turn(broker, connection, 2, packet_id, SUCCESS)
             return
         if agreed.is_v5 and len(session.unreleased) >= settings.receive_maximum:  # [5: MQTT-3.3.4-7]
             raise ProtocolError("more QoS 2 messages under way than the receive maximum", RECEIVE_MAXIMUM_EXCEEDED)
@@ -141,7 +145,7 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
         broker.counters.publishes_refused += 1
         if not agreed.is_v5:
             raise ProtocolError("the message cannot be stored now: the disk is full or failing", QUOTA_EXCEEDED)
-        acknowledge(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
+        answer_in_turn(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
         return
     if route.reserved or (broker.access is not None and not may_publish(broker, connection, field, retain, qos)):
         reason = NOT_AUTHORIZED
@@ -159,7 +163,21 @@ def on_publish(broker: "Broker", connection: Connection, first: int, data: bytes
             expires_at_ms,
             expires_at_ms != NEVER,
         )
+        shared = broker.shared
+        if shared is not None and must_be_ordered(connection, route, message):
+            check_entry_size(broker, message)
+            expiry_ms = NO_EXPIRY
+            if properties is not None and properties.message_expiry is not None:
+                expiry_ms = properties.message_expiry * 1000
+            shared.publish(connection, message, packet_id, expiry_ms, agreed.is_v5 and qos > 0)
+            return
         reason = accept(broker, message, route, session, agreed.is_v5 and qos > 0)
+        if route.nodes:
+            broker.effects.live.append(LiveItem(route.nodes, message))
+    if broker.shared is not None:
+        if qos > 0:
+            answer_in_turn(broker, connection, qos, packet_id, reason)
+        return
     if qos > 0:
         if qos == 2 and reason < 0x80:
             session.unreleased.add(packet_id)
@@ -177,6 +195,22 @@ def check_user_properties(broker: "Broker", properties: Properties | None) -> No
 
 def must_be_kept(route: Route, retain: bool) -> bool:
     return retain or route.recorded_live or route.persistent
+
+
+def must_be_ordered(connection: Connection, route: Route, message: Message) -> bool:
+    """Return whether a publish has to go through the log that nodes share: it must be kept, or must not be lost on its
+    way to another node, or comes behind one of the same client that does.
+    """
+    return message.qos > 0 or must_be_kept(route, message.retain) or connection.under_way > 0
+
+
+def check_entry_size(broker: "Broker", message: Message) -> None:
+    most = broker.settings.max_entry_size
+    size = message.size() + ENTRY_OVERHEAD + len(message.publisher.origin)
+    if 0 < most < size:
+        raise ProtocolError(
+            f"message takes {size} bytes in the log, whose servers accept {most} (max_payload)", PACKET_TOO_LARGE
+        )
 
 
 def resolve_alias(broker: "Broker", connection: Connection, field: bytes, properties: Properties) -> bytes:
@@ -260,10 +294,25 @@ def publish_as(
 
     Returns the offset and the reason code.
     """
-    field = topic_field(topic)
-    route = broker.find_route(field)
-    message = Message(
-        field,
+    message = own_message(broker, publisher, topic, payload, qos, retain, properties, expiry_s)
+    route = broker.find_route(message.topic_field, broker.shared is not None)
+    reason = accept(broker, message, route, sender, False)
+    return Accepted(message.offset, reason)
+
+
+def own_message(
+    broker: "Broker",
+    publisher: Publisher,
+    topic: bytes,
+    payload: bytes,
+    qos: int,
+    retain: bool,
+    properties: bytes,
+    expiry_s: int,
+) -> Message:
+    """Return a message that did not come in a PUBLISH."""
+    return Message(
+        topic_field(topic),
         payload,
         qos,
         retain and broker.settings.retain_available,
@@ -274,8 +323,6 @@ def publish_as(
         broker.now_ms + expiry_s * 1000 if expiry_s >= 0 else NEVER,
         expiry_s >= 0,
     )
-    reason = accept(broker, message, route, sender, False)
-    return Accepted(message.offset, reason)
 
 
 # Order and apply.
@@ -283,7 +330,7 @@ def publish_as(
 
 def accept(broker: "Broker", message: Message, route: Route, sender: Session | None, can_be_told: bool) -> int:
     """Give a publish its offset and apply it; returns the reason code to acknowledge it with."""
-    message.offset = broker.log.order(1)
+    message.offset = broker.log.order_beside(1, message.retain)
     return apply_publish(broker, message, route, sender, can_be_told)
 
 
@@ -315,6 +362,8 @@ def apply_publish(broker: "Broker", message: Message, route: Route, sender: Sess
             message = message.without_retain()
     recorder = broker.recorder
     recorded = recorder.keeps and not route.reserved  # what the broker says of itself is made again at every start
+    if recorded and broker.shared is not None:
+        recorded = broker.shared.log.applying
     count = 0
     if refusal == SUCCESS and (route.receivers or route.groups):
         recorder.publishing = recorded
@@ -355,6 +404,8 @@ def deliver(broker: "Broker", message: Message, route: Route, sender: Session | 
 
 def share(broker: "Broker", message: Message, group: SharedGroup) -> bool:
     """Give a message to one member of a group; returns False when no member can get it."""
+    if broker.shared is not None:
+        return share_alike(broker, message, group)
     member = group.choose(message.qos) if broker.access is None else choose_allowed(broker, message, group)
     if member is None:
         broker.counters.dropped_no_member += 1
@@ -368,6 +419,30 @@ def share(broker: "Broker", message: Message, group: SharedGroup) -> bool:
         [member.identifier] if member.identifier else None,
         group,
     )
+    return True
+
+
+def share_alike(broker: "Broker", message: Message, group: SharedGroup) -> bool:
+    """Give a message to one member of a group, the same one on every node. What is on its way to a session that is not
+    kept is remembered by all, since its node may be gone before it arrives.
+    """
+    member = group.choose_alike(message)
+    if member is None:
+        broker.counters.dropped_no_member += 1
+        return False
+    session = member.session
+    qos = min(message.qos, member.qos)
+    retain = message.retain and member.retain_as_published
+    identifiers = [member.identifier] if member.identifier else None
+    spread = session.spread
+    if session.kept or qos == 0 or spread is None:
+        send(broker, session, message, qos, retain, identifiers, group)
+        return True
+    delivery = Delivery(message, qos, retain, identifiers, group)
+    broker.recorder.on_given(session, delivery)
+    spread.given[delivery.sequence] = delivery
+    if session.connection is not None:
+        pass_on(broker, session, session.connection, delivery)
     return True
 
 
@@ -394,6 +469,9 @@ def send(
     group: SharedGroup | None,
 ) -> None:
     """Give a message to one session: into its outbox if there is room, into its queue if that can wait."""
+    if session.kept and broker.shared is not None:
+        give(broker, session, message, qos, retain, identifiers, group)
+        return
     connection = session.connection
     if qos == 0:
         if connection is None:
@@ -424,8 +502,10 @@ def send(
         return
     if session.snapshots:
         before_live(broker, session, message)
+    if connection is None and broker.shared is not None:
+        return  # it is connected elsewhere, or its end is on its way
     delivery = Delivery(message, qos, retain, identifiers, group)
-    if session.record_id:
+    if session.kept:
         broker.recorder.on_queued(session, delivery)
     if (
         connection is not None
@@ -436,6 +516,14 @@ def send(
         transmit(broker, session, connection, delivery)
     elif not enqueue(broker, session, delivery, connection is None and session.attached) and session.snapshots:
         missed_live(broker, session, message)
+
+
+def pass_on(broker: "Broker", session: Session, connection: Connection, delivery: Delivery) -> None:
+    """Send a message that was given to a session of this node, now or when there is room."""
+    if session.has_window() and not session.queue and not connection.outbox.is_full():
+        transmit(broker, session, connection, delivery)
+    else:
+        enqueue(broker, session, delivery)
 
 
 def redistribute(broker: "Broker", session: Session, group: SharedGroup | None) -> None:
@@ -488,6 +576,14 @@ def acknowledge(broker: "Broker", connection: Connection, qos: int, packet_id: i
     broker.hold(connection)
 
 
+def answer_in_turn(broker: "Broker", connection: Connection, qos: int, packet_id: int, reason: int) -> None:
+    """Acknowledge what needs no entry, behind what the client published before [MQTT-4.6.0-2]."""
+    if connection.under_way > 0 and broker.shared is not None:
+        broker.shared.answer_in_turn(connection, qos, packet_id, reason)
+    else:
+        acknowledge(broker, connection, qos, packet_id, reason)
+
+
 def refusal_packet(connection: Connection, qos: int, packet_id: int, reason: int) -> bytes:
     """Return an acknowledgement that says why not, in words where they fit [5: MQTT-3.4.2-2, 3.5.2-2]."""
     kind = PUBACK_KIND if qos == 1 else PUBREC_KIND
@@ -502,6 +598,9 @@ def refusal_packet(connection: Connection, qos: int, packet_id: int, reason: int
 def on_pubrel(broker: "Broker", connection: Connection, packet_id: int) -> None:
     session = connection.session
     assert session is not None
+    if broker.shared is not None and (packet_id in session.unreleased or connection.under_way > 0):
+        broker.shared.release(connection, packet_id)
+        return
     if packet_id in session.unreleased:
         write(connection, PUBCOMP + u16(packet_id))
         release_packet_id(broker, connection, session, packet_id)
@@ -512,9 +611,15 @@ def on_pubrel(broker: "Broker", connection: Connection, packet_id: int) -> None:
     broker.effects.write_to(connection)
 
 
+def released(broker: "Broker", connection: Connection, packet_id: int) -> None:
+    """Tell a client that the log knows of its PUBREL."""
+    write(connection, PUBCOMP + u16(packet_id))
+    broker.effects.write_to(connection)
+
+
 def release_packet_id(broker: "Broker", connection: Connection, session: Session, packet_id: int) -> None:
     """Forget a QoS 2 packet id that its publisher has released: the next message under it is a new one."""
     session.unreleased.discard(packet_id)
-    if session.record_id:
+    if session.kept:
         broker.recorder.on_released(session, packet_id)
         broker.hold(connection)

@@ -8,14 +8,18 @@ from typing import Final
 
 from librt.strings import read_i32_le
 
+from holdfast.broker.node_records import NODE_SIZE, POSITION_SIZE
 from holdfast.broker.records import (
+    ATTACHED,
     COPIED,
     COPY,
     DONE,
     HEAD_SIZE,
     MESSAGE,
     MISSED,
+    NODE,
     NUL,
+    POSITION,
     PUBLISH,
     PUBLISH_SIZE,
     QUEUED,
@@ -32,6 +36,7 @@ from holdfast.broker.records import (
     WILL_CLEARED,
 )
 from holdfast.broker.session_records import (
+    ATTACHED_SIZE,
     COPY_SIZE,
     ONE_SESSION_SIZE,
     ONE_SNAPSHOT_SIZE,
@@ -67,6 +72,9 @@ LEAST: Final[dict[int, int]] = {
     COPY: COPY_SIZE + PUBLISH_SIZE,
     COPIED: ONE_SNAPSHOT_SIZE,
     MISSED: ONE_SNAPSHOT_SIZE,
+    ATTACHED: ATTACHED_SIZE,
+    POSITION: POSITION_SIZE,
+    NODE: NODE_SIZE,
 }
 
 

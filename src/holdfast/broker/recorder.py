@@ -11,7 +11,7 @@ from holdfast.broker.effects import Effects
 from holdfast.broker.log import Log
 from holdfast.broker.message import CLEARED, LIVE, SET, Message
 from holdfast.broker.records import add_publish, encode_stored_message
-from holdfast.broker.session import Connection, Delivery, PendingWill, Session, Subscription
+from holdfast.broker.session import Delivery, PendingWill, Session, Subscription
 from holdfast.broker.session_records import (
     RELEASING,
     UNACKNOWLEDGED,
@@ -20,6 +20,7 @@ from holdfast.broker.session_records import (
     SessionRecord,
     SubscriptionRecord,
     WillRecord,
+    encode_attached,
     encode_copied,
     encode_copy,
     encode_done,
@@ -60,6 +61,8 @@ class Recorder:
         self.deferred: list[bytes] = []
         # What no client waits for is written once at the end of the call.
         self.done: dict[int, list[int]] = {}
+        # What groups had given to sessions that are not kept, and that is done with there: other nodes are to be told.
+        self.given_back: list[tuple[Session, int]] = []
         self.copied: dict[int, CopiedRecord] = {}
 
     def add(self, record: bytes) -> None:
@@ -139,9 +142,9 @@ class Recorder:
 
     def on_queued(self, session: Session, delivery: Delivery) -> None:
         """Record a message that waits for a session which outlives its connection."""
-        if session.record_id == 0 or not self.publishing or self.following:
+        if not session.kept or not self.publishing or self.following:
             return
-        delivery.sequence = session.new_sequence()
+        delivery.sequence = self.new_sequence(session)
         identifiers = delivery.identifiers
         self.queued.append(
             QueuedRecord(
@@ -151,11 +154,12 @@ class Recorder:
                 delivery.qos,
                 delivery.retain,
                 identifiers if identifiers is not None else [],
+                delivery.shared,
             )
         )
 
     def on_sent(self, session: Session, delivery: Delivery, packet_id: int) -> None:
-        if delivery.sequence == 0 or session.record_id == 0:
+        if delivery.sequence == 0 or not session.kept:
             return
         if self.publishing:
             self.sent.append(delivery)
@@ -166,7 +170,7 @@ class Recorder:
 
     def on_releasing(self, session: Session, delivery: Delivery, packet_id: int) -> bool:
         """Record that PUBREC has come; returns whether PUBREL has to wait for the disk."""
-        if delivery.sequence == 0 or session.record_id == 0:
+        if delivery.sequence == 0 or not session.kept:
             return False
         self.add(encode_sent(self.log.order(1), session.record_id, delivery.sequence, packet_id, RELEASING))
         return True
@@ -175,6 +179,9 @@ class Recorder:
         """Record that a message was acknowledged, expired or was dropped. Nothing waits for this to be durable."""
         if delivery.sequence == 0 or session.record_id == 0:
             return
+        if not session.kept:
+            self.given_back.append((session, delivery.sequence))
+            return
         sequences = self.done.get(session.record_id)
         if sequences is None:
             self.done[session.record_id] = [delivery.sequence]
@@ -182,18 +189,18 @@ class Recorder:
             sequences.append(delivery.sequence)
 
     def on_received(self, session: Session, packet_id: int) -> None:
-        if session.record_id:
+        if session.kept:
             self.add(encode_received(self.log.order(1), session.record_id, packet_id))
 
     def on_released(self, session: Session, packet_id: int) -> None:
-        if session.record_id:
+        if session.kept:
             self.add(encode_released(self.log.order(1), session.record_id, packet_id))
 
     # Snapshots. A live message may make a copy leave out of turn: then the publish at hand comes first in the log.
 
     def on_snapshot(self, session: Session, version: int, topic_filter: bytes) -> int:
         """Record that a snapshot begins; returns what the log knows it by, or 0 when it is not in the log."""
-        if session.record_id == 0:
+        if not session.kept:
             return 0
         offset = self.log.order(1)
         self.add(encode_snapshot(offset, session.record_id, version, topic_filter))
@@ -204,19 +211,21 @@ class Recorder:
         if session.record_id:
             self.add_deferred(encode_snapshot_ended(self.deferred_offset(), session.record_id, snapshot_id))
 
-    def on_copy(self, session: Session, snapshot_id: int, delivery: Delivery) -> None:
-        """Record that a snapshot gives the session a copy, to be sent now or from the queue."""
-        if session.record_id == 0:
+    def on_copy(self, session: Session, snapshot_id: int, delivery: Delivery, waits: bool = False) -> None:
+        """Record that a snapshot gives the session a copy, to be sent now or from the queue; `waits`: it is to be found
+        there also at QoS 0.
+        """
+        if not session.kept:
             return
         message = delivery.message
-        if delivery.qos == 0:
+        if delivery.qos == 0 and not waits:
             copied = self.copied.get(snapshot_id)
             if copied is None:
                 copied = CopiedRecord(session.record_id, snapshot_id)
                 self.copied[snapshot_id] = copied
             copied.offsets.append(message.offset)
             return
-        delivery.sequence = session.new_sequence()
+        delivery.sequence = self.new_sequence(session)
         self.add_deferred(
             encode_copy(
                 self.deferred_offset(),
@@ -244,14 +253,27 @@ class Recorder:
 
     # Sessions.
 
-    def on_attached(self, session: Session, connection: Connection) -> None:
-        """Record a session that will outlive its connection, new or resumed, with the will of this connection."""
-        if not self.keeps or (session.expiry_s == 0 and session.record_id == 0):
+    def on_attached(self, session: Session, version: int) -> None:
+        """Record a session that will outlive its connection, new or resumed, with the will of this connection. Where
+        nodes share a log, they have to know of every client.
+        """
+        spread = session.spread
+        if not self.keeps or (session.expiry_s == 0 and session.record_id == 0 and spread is None):
             return
         offset = self.log.order(1)
         if session.record_id == 0:
             session.record_id = offset
-        self.add(encode_session(offset, session_record(session, connection.agreed.version, 0)))
+        session.kept = spread is None or session.expiry_s > 0
+        self.add(encode_session(offset, session_record(session, version, 0)))
+        if spread is not None:
+            spread.connection_id = self.log.order(1)
+            self.add(encode_attached(spread.connection_id, session.record_id, session.window, spread.node))
+        self.on_will(session)
+
+    def on_will(self, session: Session) -> None:
+        """Record the will that a session has now, or that it has none."""
+        if session.record_id == 0:
+            return
         will = session.will
         if will is not None:
             self.add(encode_will(self.log.order(1), will_record(session, will)))
@@ -269,10 +291,35 @@ class Recorder:
         if session.record_id:
             self.add(encode_session_ended(self.log.order(1), session.record_id))
             session.record_id = 0
+            session.kept = False
 
     def on_will_cleared(self, session: Session) -> None:
         if session.record_id:
             self.add(encode_will_cleared(self.log.order(1), session.record_id))
+
+    def on_given(self, session: Session, delivery: Delivery) -> None:
+        """Record a message that a group has given to a session which is not kept: all nodes must know whose it is."""
+        delivery.sequence = self.log.order(1)
+        identifiers = delivery.identifiers
+        self.queued.append(
+            QueuedRecord(
+                session.record_id,
+                delivery.sequence,
+                delivery.message.offset,
+                delivery.qos,
+                delivery.retain,
+                identifiers if identifiers is not None else [],
+                delivery.shared,
+            )
+        )
+
+    def on_taken(self, session: Session, sequence: int) -> None:
+        """Record that such a message needs nothing more."""
+        self.add(encode_done(self.log.order(1), session.record_id, [sequence]))
+
+    def new_sequence(self, session: Session) -> int:
+        """Return the number of a message that waits in a session; one that all nodes find, where they share a log."""
+        return session.new_sequence() if session.spread is None else self.log.order(1)
 
     def on_subscribed(self, session: Session, subscription: Subscription) -> None:
         if session.record_id:

@@ -37,6 +37,10 @@ SNAPSHOT_ENDED: Final = 30
 COPY: Final = 31
 COPIED: Final = 32
 MISSED: Final = 33
+ATTACHED: Final = 34
+POSITION: Final = 35
+NODE: Final = 36
+SETTINGS: Final = 37
 
 # Flags of a publish, above the two bits of its QoS.
 RETAIN: Final = 0x04

@@ -234,6 +234,7 @@ class Replica:
                 end_session(broker, old)
             session = Session(stored.client_id, stored.owner, stored.connected_at_ms)
             session.record_id = stored.session_id
+            session.kept = True
             self.sessions[stored.session_id] = session
             broker.sessions[session.client_id] = session
         session.attach(PROTOCOL_NAMES.get(stored.version, "3.1.1"), stored.expiry_interval_s)
@@ -246,6 +247,7 @@ class Replica:
             return
         session.ended = True
         session.record_id = 0
+        session.kept = False
         for subscription in list(session.subscriptions.values()):
             self.broker.subscriptions.remove(subscription)
         if self.broker.sessions.get(session.client_id) is session:

@@ -348,6 +348,10 @@ class Expiry:
             del self.buckets[key]
         return None
 
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether `pop` would find something, or an empty bucket to forget."""
+        return len(self.keys) > 0 and (self.keys[0] + 1) * BUCKET_MS <= now_ms
+
     def due(self, now_ms: int) -> list[Message]:
         """Return what has expired in the bucket of this moment; earlier buckets are emptied with `pop`."""
         bucket = self.buckets.get(now_ms // BUCKET_MS)

@@ -43,6 +43,7 @@ CACHED_TOPIC: Final = 1024
 MOST_ALIASES: Final = 4096
 
 DOLLAR: Final = 0x24
+SCATTER: Final = 2654435761  # so that neighbouring offsets do not have neighbouring turns
 
 
 # Connections.
@@ -209,6 +210,12 @@ class Connection:
         self.last_topic = b""
         self.last_route: Route | None = None
         self.pending: PendingFilters | None = None  # nothing more of what it sent is handled before this is answered
+        # Only where nodes share a log.
+        self.connection_id = 0  # what the log knows it by: the offset of its ATTACH
+        self.under_way = 0  # entries that it has caused and that have not come back
+        self.parked = False  # nothing more is handled before the log has answered
+        self.drops_will = False
+        self.new_expiry_s = -1
 
 
 # Sessions.
@@ -233,6 +240,10 @@ class Delivery:
         self.group: Final = group
         self.stage: int = AWAITING_ACK
         self.sequence = 0  # its number in the log; 0: not in it
+        # Only where nodes share a log: they agree on the packet identifier before anything is written.
+        self.packet_id = 0
+        self.dup = False
+        self.shared = group is not None  # by a group, though it may not be known any more by which
 
 
 @final
@@ -258,7 +269,9 @@ class Session:
         self.created_at_ms: Final = now_ms
         self.connection: Connection | None = None
         self.attached = False
-        self.record_id = 0  # what the log knows it by; 0: it ends with its connection
+        self.record_id = 0  # what the log knows it by; 0: not at all
+        self.kept = False  # it outlives its connection, and the log knows its subscriptions and what waits for it
+        self.spread: SpreadSession | None = None  # what all nodes know of it, where they share a log
         self.next_sequence = 1
         self.protocol = ""
         self.expiry_s = 0  # FOREVER: never
@@ -298,8 +311,14 @@ class Session:
         if self.will is not None:
             self.will.due_ms = at_ms + self.will.delay_s * 1000
 
+    def has_window(self) -> bool:
+        return len(self.inflight) < self.window
+
     def has_room(self) -> bool:
         """Return whether one more QoS 1 or 2 message could leave at once."""
+        spread = self.spread
+        if spread is not None:  # as every node knows it
+            return len(self.queue) == 0 and len(self.inflight if self.kept else spread.given) < self.window
         connection = self.connection
         return (
             connection is not None
@@ -344,6 +363,13 @@ class Session:
             self.waiting[field] = count - 1
         return delivery
 
+    def remove_queued(self, delivery: Delivery) -> None:
+        """Take one message out of the queue, wherever it stands."""
+        for _ in range(len(self.queue)):
+            other = self.pull()
+            if other is not delivery:
+                self.push(other)
+
     def has_yet_to_resend(self, topic_field: bytes) -> bool:
         """Return whether a message of this topic was under way before the client came back and is not yet again."""
         for packet_id in self.resending:
@@ -364,6 +390,37 @@ class Session:
             packet_id = packet_id + 1 if packet_id < LAST_PACKET_ID else 1
         self.next_packet_id = packet_id + 1 if packet_id < LAST_PACKET_ID else 1
         return packet_id
+
+
+@final
+class RestingSnapshot:
+    """What has to be known of a snapshot in order to go on with it on any node: `copied` are the offsets of messages of
+    which the session was given a copy, `missed` the topics whose change it still has to be told.
+    """
+
+    def __init__(self, snapshot_id: int, version: int, topic_filter: bytes) -> None:
+        self.snapshot_id: Final = snapshot_id
+        self.version: Final = version
+        self.topic_filter: Final = topic_filter
+        self.copied: set[int] = set()
+        self.missed: dict[bytes, None] = {}
+
+
+@final
+class SpreadSession:
+    """What all nodes know of a session beside itself: who serves it, and what was given to it by groups.
+
+    Invariants: `connection_id` is 0 exactly while the client is absent; `given` are messages at QoS 1 and 2 of shared
+    subscriptions on their way to a session that is not kept, by their number; `outgoing` is empty on every node but the
+    one with the connection.
+    """
+
+    def __init__(self) -> None:
+        self.connection_id = 0
+        self.node = ""
+        self.given: dict[int, Delivery] = {}
+        self.resting: dict[int, RestingSnapshot] = {}
+        self.outgoing: deque[Delivery] = deque()  # what was given a packet identifier and is not written yet
 
 
 # Subscriptions.
@@ -418,6 +475,17 @@ class SharedGroup:
                     self.turn -= 1
                 return
 
+    def choose_alike(self, message: Message) -> Subscription | None:
+        """Return whose turn it is as every node finds it, whatever it remembers of earlier turns: those follow from the
+        offset of the message.
+        """
+        members = sorted(self.members, key=creation)
+        self.turn = 0
+        chosen = SharedGroup()
+        start = (message.offset * SCATTER >> 16) % len(members) if members else 0
+        chosen.members = members[start:] + members[:start]
+        return chosen.choose(message.qos)
+
     def choose(self, qos: int) -> Subscription | None:
         """Return whose turn it is: the next connected member with room, else any connected, else one that can queue."""
         count = len(self.members)
@@ -428,7 +496,7 @@ class SharedGroup:
             at = (self.turn + step) % count
             member = self.members[at]
             session = member.session
-            if session.connection is None:
+            if not session.attached:
                 if absent is None and min(qos, member.qos) > 0:
                     absent = member
             elif session.has_room():
@@ -443,6 +511,11 @@ class SharedGroup:
         if absent is not None:
             self.turn = (self.turn + 1) % count
         return absent
+
+
+def creation(member: Subscription) -> int:
+    """Return what the log knows a member's session by: the order in which sessions were made."""
+    return member.session.record_id
 
 
 @final
@@ -471,6 +544,7 @@ class Receiver:
 # Most topics have none; these are never added to.
 NO_RECEIVERS: Final[list[Receiver]] = []
 NO_GROUPS: Final[list[SharedGroup]] = []
+NO_NODES: Final[list[str]] = []
 
 
 @final
@@ -487,6 +561,7 @@ class Route:
         self.persistent = False  # may have to wait for someone who outlives a connection
         self.receivers = NO_RECEIVERS
         self.groups = NO_GROUPS
+        self.nodes: list[str] = NO_NODES  # other nodes whose clients want live messages of this topic
         # Topics that only the broker itself writes to.
         self.reserved: Final = topic_field[2] == DOLLAR and is_reserved(topic_field[2:])
         # Every receiver takes a QoS 0 frame as it is: no identifiers, no No Local, no shared groups.
@@ -528,6 +603,9 @@ class Snapshot:
         self.identifiers = [subscription.identifier] if subscription.identifier else None
         self.no_local = subscription.no_local
         self.record_id = 0  # what the log knows it by; 0: it ends with the connection
+        self.resting: RestingSnapshot | None = None  # where nodes share a log: its copies are entries
+        self.under_way = 0  # copies that have been proposed and have not come back
+        self.ending = False
         self.deleted: dict[bytes, int] = {}
         self.queued = 0  # copies that went into the session's queue instead
         self.held: Message | None = None

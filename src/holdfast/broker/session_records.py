@@ -14,6 +14,7 @@ from typing import Final, final
 
 from holdfast.broker.message import Message
 from holdfast.broker.records import (
+    ATTACHED,
     COPIED,
     COPY,
     DONE,
@@ -62,9 +63,12 @@ ONE_SNAPSHOT: Final = struct.Struct("<BBQQQ")
 ONE_SNAPSHOT_SIZE: Final = 26
 COPY_HEAD: Final = struct.Struct("<BBQQQQBB")
 COPY_SIZE: Final = 36
+ATTACHED_HEAD: Final = struct.Struct("<BBQQH")
+ATTACHED_SIZE: Final = 20
 
-# A flag of a will, beside its QoS and RETAIN.
+# A flag of a will, beside its QoS and RETAIN, and one of a message that waits.
 CERTIFIED: Final = 0x08
+SHARED: Final = 0x10
 
 
 @final
@@ -129,6 +133,18 @@ def record_session(record: bytes) -> int:
     return session_id
 
 
+def encode_attached(offset: int, session_id: int, window: int, node: str) -> bytes:
+    """Return the record that a client is connected to a node. The connection is named by the offset of this record."""
+    head: bytes = ATTACHED_HEAD.pack(VERSION, ATTACHED, offset, session_id, window)
+    return head + node.encode()
+
+
+def decode_attached(record: bytes) -> tuple[int, int, str]:
+    """Return (connection_id, window, node)."""
+    fields = ATTACHED_HEAD.unpack_from(record)
+    return fields[2], fields[4], record[ATTACHED_SIZE:].decode()
+
+
 @final
 class SubscriptionRecord:
     """`options` is the options byte of SUBSCRIBE: QoS, No Local, Retain As Published, Retain Handling."""
@@ -166,7 +182,14 @@ class QueuedRecord:
     """One message waiting in one session, in the order of `seq`."""
 
     def __init__(
-        self, session_id: int, seq: int, message_offset: int, qos: int, retain: bool, subscription_ids: list[int]
+        self,
+        session_id: int,
+        seq: int,
+        message_offset: int,
+        qos: int,
+        retain: bool,
+        subscription_ids: list[int],
+        shared: bool = False,
     ) -> None:
         self.session_id: Final = session_id
         self.seq: Final = seq
@@ -174,6 +197,7 @@ class QueuedRecord:
         self.qos: Final = qos  # as it is to be delivered
         self.retain: Final = retain
         self.subscription_ids: Final = subscription_ids
+        self.shared: Final = shared  # by a shared subscription
 
 
 def encode_queued(offset: int, message_offset: int, entries: list[QueuedRecord]) -> bytes:
@@ -182,7 +206,7 @@ def encode_queued(offset: int, message_offset: int, entries: list[QueuedRecord])
     parts = [head]
     for entry in entries:
         ids = entry.subscription_ids[:255]
-        flags = entry.qos | (RETAIN if entry.retain else 0)
+        flags = entry.qos | (RETAIN if entry.retain else 0) | (SHARED if entry.shared else 0)
         fixed: bytes = QUEUED_ENTRY.pack(entry.session_id, entry.seq, flags, len(ids))
         parts.append(fixed)
         for subscription_id in ids:
@@ -207,7 +231,8 @@ def decode_queued(record: bytes) -> list[QueuedRecord]:
             subscription_id: int = SUBSCRIPTION_ID.unpack_from(record, position)[0]
             position += 4
             ids.append(subscription_id)
-        entries.append(QueuedRecord(fixed[0], fixed[1], message_offset, flags & 3, flags & RETAIN != 0, ids))
+        shared = flags & SHARED != 0
+        entries.append(QueuedRecord(fixed[0], fixed[1], message_offset, flags & 3, flags & RETAIN != 0, ids, shared))
     return entries
 
 

@@ -2,7 +2,8 @@
 about which topics may be retained, by whom, for how long and how much of it.
 """
 
-from typing import Final, final
+import json
+from typing import Any, Final, final
 
 from holdfast.broker.topics import matches
 from holdfast.rules.hygiene import is_command
@@ -96,3 +97,59 @@ class Settings:
         self.strict_limits = False
         self.policies: list[Policy] = []
         self.max_tombstones = 100_000
+        self.max_entry_size = 0  # what the servers of a shared log accept; 0: there is none
+
+
+# What nodes that share a log must agree on, since the fold depends on it. All else is each node's own.
+SHARED_SETTINGS: Final = [
+    "retain_available",
+    "max_retained_messages",
+    "max_retained_bytes",
+    "max_retained_payload",
+    "retained_expiry_ms",
+    "max_retained_per_user",
+    "max_retained_bytes_per_user",
+    "strict_limits",
+    "max_queued_messages",
+    "max_queued_bytes",
+]
+
+
+def shared_settings(settings: Settings) -> bytes:
+    """Return what nodes must agree on, as it stands in the log."""
+    values: dict[str, Any] = {name: getattr(settings, name) for name in SHARED_SETTINGS}
+    values["policies"] = [
+        {
+            "filter": policy.topic_filter.decode(),
+            "action": policy.action,
+            "ttl_ms": policy.ttl_ms,
+            "max_messages": policy.max_messages,
+            "max_bytes": policy.max_bytes,
+            "users": policy.users,
+            "commands_only": policy.commands_only,
+        }
+        for policy in settings.policies
+    ]
+    return json.dumps(values, sort_keys=True).encode()
+
+
+def use_shared(settings: Settings, shared: bytes) -> None:
+    """Use what the log says; names that this version does not know are left alone."""
+    values: dict[str, Any] = json.loads(shared)
+    for name in SHARED_SETTINGS:
+        if name in values:
+            setattr(settings, name, values[name])
+    policies: list[Policy] = []
+    for one in values.get("policies", []):
+        policies.append(
+            Policy(
+                str(one["filter"]).encode(),
+                int(one["action"]),
+                int(one["ttl_ms"]),
+                int(one["max_messages"]),
+                int(one["max_bytes"]),
+                one["users"],
+                bool(one["commands_only"]),
+            )
+        )
+    settings.policies = policies

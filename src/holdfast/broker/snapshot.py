@@ -80,6 +80,9 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
     connection = session.connection
     if connection is None:
         return False  # it goes on when the client is back
+    if snapshot.resting is not None:
+        shared = broker.shared
+        return shared is not None and shared.advance(snapshot, quantum)
     if snapshot.ended:
         pump(broker, session)  # the turn it had been given goes back to the queue
         return False
@@ -213,7 +216,8 @@ def send_tombstone(
         broker.count_sent(connection, 0, 0)
 
 
-def mark_end(broker: "Broker", snapshot: Snapshot, connection: Connection) -> None:
+def end_marker(broker: "Broker", snapshot: Snapshot) -> Message:
+    """Return what tells a client that asked for it that a snapshot is complete."""
     payload = json.dumps(
         {
             "filter": snapshot.subscription.topic_filter.decode(),
@@ -222,7 +226,11 @@ def mark_end(broker: "Broker", snapshot: Snapshot, connection: Connection) -> No
             "full": snapshot.full,
         }
     )
-    marker = Message(topic_field(END_TOPIC), payload.encode(), 0, False, b"", NO_ONE, 0, broker.now_ms, 0, False)
+    return Message(topic_field(END_TOPIC), payload.encode(), 0, False, b"", NO_ONE, 0, broker.now_ms, 0, False)
+
+
+def mark_end(broker: "Broker", snapshot: Snapshot, connection: Connection) -> None:
+    marker = end_marker(broker, snapshot)
     if snapshot.queued > 0 and snapshot.session.queue:
         enqueue(broker, snapshot.session, Delivery(marker, 0, False, None, None), True)
     elif write_publish(connection, marker, 0, False, False, 0, None, broker.now_ms):

@@ -6,6 +6,7 @@ others, so both are gone through in portions. What the client sends after it wai
 
 from typing import TYPE_CHECKING, Final
 
+from holdfast.broker import kept
 from holdfast.broker.access import SUBSCRIBE as SUBSCRIBE_RIGHT
 from holdfast.broker.delivery import write
 from holdfast.broker.publishing import check_user_properties, redistribute
@@ -53,7 +54,10 @@ def on_subscribe(broker: "Broker", connection: Connection, packet: Subscribe) ->
             pending.since = since
             pending.collected = since
             pending.deleted = {}
-    start(broker, pending)
+    if broker.shared is not None:
+        admit(broker, pending)
+    else:
+        start(broker, pending)
 
 
 def on_unsubscribe(broker: "Broker", connection: Connection, packet: Unsubscribe) -> None:
@@ -63,7 +67,110 @@ def on_unsubscribe(broker: "Broker", connection: Connection, packet: Unsubscribe
                 raise ProtocolError(f"topic filter to unsubscribe is malformed: {topic_filter[:80]!r}")
     pending = PendingFilters(connection, packet.packet_id)
     pending.topic_filters = packet.topic_filters
-    start(broker, pending)
+    if broker.shared is not None:
+        propose_unsubscribe(broker, pending)
+    else:
+        start(broker, pending)
+
+
+# Where nodes share a log.
+
+
+def admit(broker: "Broker", pending: PendingFilters) -> None:
+    """See which filters have to go through the log, and propose those that may be subscribed to. The others only wait
+    until the log has come to what it is now, so that they find what anybody was told is stored.
+    """
+    connection = pending.connection
+    session = connection.session
+    shared = broker.shared
+    assert session is not None
+    assert shared is not None
+    requests: list[SubscriptionRequest] = []
+    new = 0
+    for request in pending.requests:
+        if not session.kept and not request.topic_filter.startswith(SHARE):
+            pending.known.append(-1)
+            continue
+        reason = check_filter(broker, session, request, new)
+        pending.known.append(reason)
+        if reason < 0x80:
+            requests.append(
+                SubscriptionRequest(
+                    request.topic_filter,
+                    reason,
+                    request.no_local,
+                    request.retain_as_published,
+                    request.retain_handling,
+                )
+            )
+            if request.topic_filter not in session.subscriptions:
+                new += 1
+    if requests or shared.fresh_reads or connection.under_way > 0:
+        shared.subscribe(connection, pending, requests)
+    else:
+        start(broker, pending)
+
+
+def propose_unsubscribe(broker: "Broker", pending: PendingFilters) -> None:
+    connection = pending.connection
+    session = connection.session
+    shared = broker.shared
+    assert session is not None
+    assert shared is not None
+    topic_filters: list[bytes] = []
+    for i in range(len(pending.topic_filters)):
+        topic_filter = pending.topic_filters[i]
+        if topic_filter in session.subscriptions and (session.kept or topic_filter.startswith(SHARE)):
+            topic_filters.append(topic_filter)
+            pending.known.append(SUCCESS)
+        else:
+            pending.known.append(-1)
+    if topic_filters:
+        shared.unsubscribe(connection, pending, topic_filters)
+    else:
+        start(broker, pending)
+
+
+def put_subscription(broker: "Broker", session: Session, request: SubscriptionRequest, identifier: int) -> None:
+    """Apply a subscription that was admitted by the node with the connection."""
+    share_name = b""
+    topic_filter = request.topic_filter
+    if topic_filter.startswith(SHARE):
+        share_name, topic_filter = split_share(topic_filter)
+    old = session.subscriptions.get(request.topic_filter)
+    subscription = Subscription(
+        session,
+        request.topic_filter,
+        topic_filter.split(b"/"),
+        share_name,
+        request.qos,
+        request.no_local,
+        request.retain_as_published,
+        identifier,
+    )
+    broker.subscriptions.put(subscription)
+    broker.recorder.on_subscribed(session, subscription)
+    if share_name:
+        return
+    # Retain Handling decides whether there is a snapshot [5: MQTT-3.3.1-9, 3.3.1-10, 3.3.1-11].
+    wanted = request.retain_handling == 0 or (request.retain_handling == 1 and old is None)
+    if old is not None:
+        if wanted:
+            kept.end_resting(broker, session, request.topic_filter)
+        else:
+            carry_over(old, subscription)
+    if wanted and broker.settings.retain_available:
+        kept.begin(broker, session, subscription)
+
+
+def take_subscription(broker: "Broker", session: Session, subscription: Subscription) -> None:
+    """Apply the end of a subscription."""
+    broker.recorder.on_unsubscribed(session, subscription.topic_filter)
+    kept.end_resting(broker, session, subscription.topic_filter)
+    broker.subscriptions.remove(subscription)
+
+
+# In portions.
 
 
 def start(broker: "Broker", pending: PendingFilters) -> None:
@@ -81,8 +188,9 @@ def go_on(broker: "Broker", pending: PendingFilters) -> bool:
     if pending.topic_filters:
         end = min(pending.position + broker.filters_left, len(pending.topic_filters))
         broker.filters_left -= end - pending.position
-        for topic_filter in pending.topic_filters[pending.position : end]:
-            pending.reasons.append(unsubscribe(broker, session, topic_filter))
+        for i in range(pending.position, end):
+            known = pending.known[i] if pending.known else -1
+            pending.reasons.append(known if known >= 0 else unsubscribe(broker, session, pending.topic_filters[i]))
         pending.position = end
         if end < len(pending.topic_filters):
             return False
@@ -92,8 +200,10 @@ def go_on(broker: "Broker", pending: PendingFilters) -> bool:
         return False
     end = min(pending.position + broker.filters_left, len(pending.requests))
     broker.filters_left -= end - pending.position
-    for request in pending.requests[pending.position : end]:
-        reason = subscribe(broker, session, request, pending)
+    for i in range(pending.position, end):
+        request = pending.requests[i]
+        known = pending.known[i] if pending.known else -1
+        reason = known if known >= 0 else subscribe(broker, session, request, pending)
         if reason == NOT_AUTHORIZED:
             on_subscribe_denied(broker, connection, request)
         if reason >= 0x80 and not connection.agreed.is_v5:
@@ -200,25 +310,15 @@ def parse_since(text: str | None) -> int:
 def subscribe(broker: "Broker", session: Session, request: SubscriptionRequest, pending: PendingFilters) -> int:
     """Make one subscription; returns the granted QoS, or the reason code that says why not."""
     settings = broker.settings
+    granted = check_filter(broker, session, request)
+    if granted >= 0x80:
+        return granted
     share_name = b""
     topic_filter = request.topic_filter
     if topic_filter.startswith(SHARE):
-        try:
-            share_name, topic_filter = split_share(topic_filter)
-        except ProtocolError:
-            return TOPIC_FILTER_INVALID
-    if not is_valid_filter(topic_filter, settings.max_topic_levels):
-        return TOPIC_FILTER_INVALID
+        share_name, topic_filter = split_share(topic_filter)
     levels = topic_filter.split(b"/")
-    access = broker.access
-    if access is not None and not access.may(
-        SUBSCRIBE_RIGHT, session.owner, session.client_id, levels, request.qos, session.certified
-    ):
-        return NOT_AUTHORIZED
     old = session.subscriptions.get(request.topic_filter)
-    if old is None and 0 < settings.max_subscriptions <= len(session.subscriptions):
-        return QUOTA_EXCEEDED
-    granted = min(request.qos, settings.max_qos)
     subscription = Subscription(
         session,
         request.topic_filter,
@@ -230,7 +330,9 @@ def subscribe(broker: "Broker", session: Session, request: SubscriptionRequest, 
         pending.identifier,
     )
     broker.subscriptions.put(subscription)
-    if session.record_id:
+    if broker.shared is not None and old is None:
+        broker.shared.interest.add(topic_filter)
+    if session.kept:
         broker.recorder.on_subscribed(session, subscription)
         if session.connection is not None:
             broker.hold(session.connection)
@@ -249,15 +351,41 @@ def subscribe(broker: "Broker", session: Session, request: SubscriptionRequest, 
     return granted
 
 
+def check_filter(broker: "Broker", session: Session, request: SubscriptionRequest, more: int = 0) -> int:
+    """Return the QoS that a client is granted, or the reason code that says why it may not subscribe so. `more` are the
+    subscriptions that it is about to have beside those it has.
+    """
+    settings = broker.settings
+    topic_filter = request.topic_filter
+    if topic_filter.startswith(SHARE):
+        try:
+            topic_filter = split_share(topic_filter)[1]
+        except ProtocolError:
+            return TOPIC_FILTER_INVALID
+    if not is_valid_filter(topic_filter, settings.max_topic_levels):
+        return TOPIC_FILTER_INVALID
+    access = broker.access
+    if access is not None:
+        levels = topic_filter.split(b"/")
+        if not access.may(SUBSCRIBE_RIGHT, session.owner, session.client_id, levels, request.qos, session.certified):
+            return NOT_AUTHORIZED
+    if request.topic_filter not in session.subscriptions:
+        if 0 < settings.max_subscriptions <= len(session.subscriptions) + more:
+            return QUOTA_EXCEEDED
+    return min(request.qos, settings.max_qos)
+
+
 def unsubscribe(broker: "Broker", session: Session, topic_filter: bytes) -> int:
     """End one subscription; returns the reason code of UNSUBACK."""
     subscription = session.subscriptions.get(topic_filter)
     if subscription is None:
         return NO_SUBSCRIPTION_EXISTED if is_well_formed(topic_filter) else TOPIC_FILTER_INVALID
-    if session.record_id:
+    if session.kept:
         broker.recorder.on_unsubscribed(session, topic_filter)
         if session.connection is not None:
             broker.hold(session.connection)
+    if broker.shared is not None and not subscription.share_name:
+        broker.shared.interest.remove(topic_filter)
     end_all(broker, session, subscription)
     group = broker.subscriptions.group_of(subscription) if subscription.share_name else None
     broker.subscriptions.remove(subscription)

@@ -153,6 +153,7 @@ class PendingFilters:
         self.deleted: dict[bytes, dict[bytes, int]] | None = None
         self.deletions = 0  # in all of `deleted`
         self.tree: SubscriptionTree | None = None  # finds the filters that match a deleted topic
+        self.known: list[int] = []  # where nodes share a log: the reasons of filters that go through it, else -1
 
 
 def build_receivers(found: Matches) -> list[Receiver]:

@@ -87,7 +87,12 @@ class StreamPeer(Peer, asyncio.Protocol):
                 self.transport.pause_reading()
                 self.choked_until = driver.loop.time() + CHOKED_S
                 driver.loop.call_later(CHOKED_STEP_S, self.read_on_when_read)
-        elif self.connection.backpressured or self.connection.pending is not None or driver.log.is_behind():
+        elif (
+            self.connection.backpressured
+            or self.connection.pending is not None
+            or self.connection.parked
+            or driver.log.is_behind()
+        ):
             self.transport.pause_reading()
             driver.loop.call_later(PAUSE_STEP_S, self.read_on_later, 1)
 
@@ -97,7 +102,7 @@ class StreamPeer(Peer, asyncio.Protocol):
             return
         driver = self.driver
         waits = steps < PAUSE_STEPS and driver.broker.is_backpressured(self.connection, driver.now_ms())
-        if waits or self.connection.pending is not None or driver.log.is_behind():
+        if waits or self.connection.pending is not None or self.connection.parked or driver.log.is_behind():
             driver.loop.call_later(PAUSE_STEP_S, self.read_on_later, steps + 1)
         else:
             self.connection.backpressured = False

@@ -74,6 +74,7 @@ def load_session(broker: Broker, stored: StoredSession, messages: dict[int, Mess
     record = stored.record
     session = Session(record.client_id, record.owner, record.connected_at_ms)
     session.record_id = record.session_id
+    session.kept = True
     session.attach(PROTOCOL_NAMES.get(record.version, "3.1.1"), broker.cap_session_expiry(record.expiry_interval_s))
     broker.count_kept(session)
     session.unreleased.update(stored.unreleased)

@@ -198,8 +198,8 @@ class SnConnection(SnSender):
         self.agree(session, packet, present)
         broker.count_kept(session)
         self.gateway.bind(self)
-        broker.recorder.on_attached(session, self.connection)
-        if session.record_id:
+        broker.recorder.on_attached(session, self.connection.agreed.version)
+        if session.kept:
             broker.hold(self.connection)
         self.write(self.connack)
         self.resume(session)

@@ -371,8 +371,8 @@ class SnConnection12(SnConnection):
         assert session is not None
         self.sensor_state().will = will
         session.will = PendingWill(will, 0) if will is not None else None
-        self.broker.recorder.on_attached(session, self.connection)
-        if session.record_id:
+        self.broker.recorder.on_attached(session, self.connection.agreed.version)
+        if session.kept:
             self.broker.hold(self.connection)
 
     # Deliveries.
