@@ -48,11 +48,12 @@ def give(
     if spread.resting:
         before_live(broker, session, spread, message)
     delivery = Delivery(message, qos, retain, identifiers, group)
+    if qos == 0 and not session.attached:
+        if spread.resting:
+            miss(broker, session, spread, message)
+        return
     if qos == 0 and not (session.queue and message.topic_field in session.waiting):
-        if not session.attached:
-            if spread.resting:
-                miss(broker, session, spread, message)
-        elif not write_here(broker, session, delivery) and spread.resting:
+        if not write_here(broker, session, delivery) and spread.resting:
             propose_missed(broker, session, spread, message)
         return
     broker.recorder.on_queued(session, delivery)

@@ -263,7 +263,7 @@ class Recorder:
         offset = self.log.order(1)
         if session.record_id == 0:
             session.record_id = offset
-        session.kept = spread is None or session.expiry_s > 0
+        session.kept = session.kept or spread is None or session.expiry_s > 0
         self.add(encode_session(offset, session_record(session, version, 0)))
         if spread is not None:
             spread.connection_id = self.log.order(1)

@@ -318,7 +318,9 @@ class Session:
         """Return whether one more QoS 1 or 2 message could leave at once."""
         spread = self.spread
         if spread is not None:  # as every node knows it
-            return len(self.queue) == 0 and len(self.inflight if self.kept else spread.given) < self.window
+            if not self.kept:
+                return len(spread.given) < self.window
+            return len(self.queue) == 0 and len(self.inflight) < self.window
         connection = self.connection
         return (
             connection is not None
