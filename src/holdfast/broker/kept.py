@@ -60,12 +60,22 @@ def give(
     put_or_send(broker, session, delivery)
 
 
-def put_or_send(broker: "Broker", session: Session, delivery: Delivery) -> None:
-    """Give a delivery that the log knows its packet identifier, or its place in the queue."""
+def put_or_send(broker: "Broker", session: Session, delivery: Delivery, is_copy: bool = False) -> bool:
+    """Give a delivery that the log knows its packet identifier, or its place in the queue; returns whether it is there.
+
+    A copy is part of what the client was promised, so it may go beyond the limits of the queue, but no further than
+    that once more.
+    """
     if delivery.qos > 0 and session.attached and not session.queue and len(session.inflight) < session.window:
         assign(broker, session, delivery)
-    else:
-        enqueue(broker, session, delivery)
+        return False
+    if is_copy:
+        settings = broker.settings
+        is_copy = (
+            session.queued_bytes + delivery.message.size() <= 2 * settings.max_queued_bytes
+            and len(session.queue) < 2 * settings.max_queued_messages
+        )
+    return enqueue(broker, session, delivery, is_copy)
 
 
 def assign(broker: "Broker", session: Session, delivery: Delivery) -> None:
@@ -85,6 +95,8 @@ def pump(broker: "Broker", session: Session) -> None:
         return
     while session.queue and len(session.inflight) < session.window:
         delivery = session.pull()
+        if delivery.copy_of:
+            leave_queue(session, delivery)
         if delivery.message.expired(broker.now_ms):  # [5: MQTT-3.3.2-5]
             broker.counters.dropped_expired += 1
             broker.recorder.on_done(session, delivery)
@@ -93,6 +105,13 @@ def pump(broker: "Broker", session: Session) -> None:
         else:
             broker.recorder.on_done(session, delivery)
             write_here(broker, session, delivery)
+
+
+def leave_queue(session: Session, delivery: Delivery) -> None:
+    for snapshot in session.snapshots:
+        if snapshot.record_id == delivery.copy_of:
+            snapshot.queued -= 1
+    delivery.copy_of = 0
 
 
 # Here: the node with the connection.
@@ -253,6 +272,11 @@ def take_up(broker: "Broker", session: Session, resting: RestingSnapshot) -> Sna
     snapshot.resting = resting
     snapshot.copied = resting.copied
     snapshot.sent = len(resting.copied)
+    for delivery in session.queue:
+        if delivery.copy_of == 0 and delivery.retain and delivery.message.offset in resting.copied:
+            delivery.copy_of = resting.snapshot_id  # it was read from the disk, which does not know
+        if delivery.copy_of == resting.snapshot_id:
+            snapshot.queued += 1
     add(broker, session, snapshot)
     broker.wake(snapshot)
     return snapshot
@@ -305,7 +329,9 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
     items: list[CopyItem] = []
     visits = VISITS_PER_STEP
     more = True
-    room = session.window - len(session.inflight) - len(session.queue) - snapshot.under_way
+    room = session.window - len(session.inflight) - len(session.queue)
+    for each in session.snapshots:
+        room -= each.under_way
     while quantum > 0 and visits > 0:
         if connection.outbox.blocked or connection.busy or connection.outbox.size >= OUTBOX_WATER:
             more = not connection.outbox.blocked and not connection.busy  # on_writable or the adapter wakes it
@@ -340,7 +366,7 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
             items = []
     if items:
         shared.copy(connection, snapshot, items)
-    if snapshot.cursor.ended and snapshot.held is None and snapshot.under_way == 0:
+    if snapshot.cursor.ended and snapshot.held is None and snapshot.under_way == 0 and snapshot.queued == 0:
         return finish(broker, snapshot, resting, connection)
     return more
 
@@ -378,8 +404,7 @@ def on_copy(broker: "Broker", session: Session, resting: RestingSnapshot, items:
     for snapshot in session.snapshots:
         if snapshot.resting is resting:
             snapshot.under_way -= len(items)
-            broker.wake(snapshot)
-            return
+        broker.wake(snapshot)  # the others too: they share the window
 
 
 def copy(broker: "Broker", session: Session, resting: RestingSnapshot, message: Message) -> None:
@@ -390,15 +415,20 @@ def copy(broker: "Broker", session: Session, resting: RestingSnapshot, message: 
     resting.missed.pop(message.topic_field, None)
     identifiers = [subscription.identifier] if subscription.identifier else None
     delivery = Delivery(message, min(message.qos, subscription.qos), True, identifiers, None)
-    waits = len(session.queue) > 0 and message.topic_field in session.waiting
+    waits = not session.attached or (len(session.queue) > 0 and message.topic_field in session.waiting)
     broker.recorder.on_copy(session, resting.snapshot_id, delivery, waits)
-    for snapshot in session.snapshots:
-        if snapshot.resting is resting:
-            snapshot.sent += 1
+    queued = False
     if delivery.qos == 0 and not waits:
         write_here(broker, session, delivery, True)
     else:
-        put_or_send(broker, session, delivery)
+        queued = put_or_send(broker, session, delivery, True)
+        if queued:
+            delivery.copy_of = resting.snapshot_id
+    for snapshot in session.snapshots:
+        if snapshot.resting is resting:
+            snapshot.sent += 1
+            if queued:
+                snapshot.queued += 1
 
 
 def on_snapshot_end(broker: "Broker", session: Session, resting: RestingSnapshot) -> None:
@@ -459,8 +489,11 @@ def propose_missed(broker: "Broker", session: Session, spread: SpreadSession, me
     connection = session.connection
     shared = broker.shared
     if message.retain and connection is not None and shared is not None:
+        levels = message.topic.split(b"/")
         for resting in spread.resting.values():
-            shared.miss(connection, resting, message.topic)
+            subscription = session.subscriptions.get(resting.topic_filter)
+            if subscription is not None and matches(subscription.levels, levels):
+                shared.miss(connection, resting, message.topic)
 
 
 def on_missed(broker: "Broker", session: Session, resting: RestingSnapshot, topic: bytes) -> None:

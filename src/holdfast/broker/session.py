@@ -243,6 +243,7 @@ class Delivery:
         # Only where nodes share a log: they agree on the packet identifier before anything is written.
         self.packet_id = 0
         self.dup = False
+        self.copy_of = 0  # the snapshot that it belongs to, while it waits in the queue
         self.shared = group is not None  # by a group, though it may not be known any more by which
 
 
