@@ -1,25 +1,32 @@
 """Brokers that share one log, in this process: the log is a list, and every broker reads it at its own pace.
 
 `SharedWorld` is a world like the others, for the model: all clients meet one broker, whose entries come back at once.
-Two more brokers read the same log, and all three must come to hold the same.
+Two more brokers read the same log, one of which starts again and again from its disk, and all three must come to hold
+the same.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from core_driver import ListLog, carry_out
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
-from holdfast.broker.session import Session
+from holdfast.broker.session import Delivery, Session
 from holdfast.broker.shared import Shared, SharedLog
-from model.replicas import delivery_line, retained_lines, subscription_line, will_line
+from holdfast.state.store import StateStore
+from holdfast.storage.loading import load_cluster, load_retained
+from model.replicas import retained_lines, subscription_line, will_line
 from model.steps import Advance, Plan
 from model.world import World
 
 COMPARE_EVERY = 5
+RESTART_EVERY = 23
 
 
 class SharedWorld(World):
@@ -28,6 +35,8 @@ class SharedWorld(World):
     shared: Shared
 
     def make_broker(self) -> Broker:
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-model-"))
+        self.store = StateStore(self.folder / "state")
         broker = super().make_broker()
         self.sequence = 0
         self.calls = 0
@@ -47,8 +56,27 @@ class SharedWorld(World):
         carry_out(effects, self.broker.log)
         self.pass_on()
         self.calls += 1
+        if self.calls % RESTART_EVERY == 0:
+            self.start_again()
         if self.calls % COMPARE_EVERY == 0:
             self.compare()
+
+    def start_again(self) -> None:
+        """The last broker forgets everything, and loads what it has on disk."""
+        old = self.followers.pop()
+        assert old.shared is not None
+        local = old.shared.log.local
+        assert isinstance(local, ListLog)
+        self.store.apply(local.drain())
+        broker = Broker(self.settings(), "c-")
+        share(broker, "c")
+        load_retained(broker, self.store, old.shared.time_ms)
+        load_cluster(broker, self.store)
+        self.followers.append(broker)
+
+    def close(self) -> None:
+        self.store.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def pass_on(self) -> None:
         while (frame := self.shared.take_frame(1 << 20, self.now_ms)) is not None:
@@ -69,7 +97,10 @@ class SharedWorld(World):
         for follower in self.followers:
             other = shared_dump(follower)
             differing = [pair for pair in zip(held, other, strict=False) if pair[0] != pair[1]]
-            assert other == held, f"after {self.calls} calls of {self.plan.label}: {differing[:1]}"
+            if differing and isinstance(differing[0][0][-1], list):
+                one, two = differing[0][0][-1], differing[0][1][-1]
+                differing = [*differing[0][0][:-1], [x for x in one if x not in two], [x for x in two if x not in one]]
+            assert other == held, f"after {self.calls} calls of {self.plan.label}: {differing}"
         for line in held:
             if line[0] == "session" and line[3]:
                 self.seen[line[2]] += 1
@@ -94,11 +125,32 @@ def shared_dump(broker: Broker) -> list[tuple[Any, ...]]:
     lines += [("retained", *line) for line in retained_lines(broker, shared.time_ms) if not line[0].startswith(b"$SYS")]
     for session in sorted(broker.sessions.values(), key=lambda each: each.record_id):
         lines += [("session", session.client_id, *line) for line in lines_of(session)]
+        lines.append(("session", session.client_id, "snapshots", snapshot_lines(broker, session)))
     return lines
 
 
 def vars_of(member: Any) -> tuple[Any, ...]:
     return member.name, member.instance, member.counter, member.began, member.up
+
+
+def delivery_line(each: Delivery) -> tuple[Any, ...]:
+    message = each.message
+    content = message.offset, message.topic, message.payload, message.properties, message.expires_at_ms
+    return each.sequence, each.qos, each.retain, each.identifiers or [], each.stage, each.shared, *content
+
+
+def snapshot_lines(broker: Broker, session: Session) -> list[tuple[Any, ...]]:
+    assert session.spread is not None
+    assert broker.shared is not None
+    lines = []
+    for each in session.spread.resting.values():
+        missed = []
+        for field in each.missed:
+            stored = broker.retained.get(field[2:], broker.shared.time_ms)
+            if stored is not None and each.has_missed(stored):
+                missed.append(field)
+        lines.append((each.version, each.topic_filter, sorted(each.copied), sorted(missed)))
+    return lines
 
 
 def lines_of(session: Session) -> list[tuple[Any, ...]]:
@@ -116,10 +168,6 @@ def lines_of(session: Session) -> list[tuple[Any, ...]]:
         ("subscriptions", sorted(subscription_line(each) for each in subscriptions)),
         ("unreleased", sorted(session.unreleased)),
         ("given", sorted((number, each.qos, each.message.offset) for number, each in spread.given.items())),
-        (
-            "snapshots",
-            [(each.version, each.topic_filter, sorted(each.copied), list(each.missed)) for each in spread.resting.values()],
-        ),
     ]
     if session.kept:
         lines += [

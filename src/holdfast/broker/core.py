@@ -32,7 +32,7 @@ from holdfast.broker.publishing import check_entry_size, own_message, publish_as
 from holdfast.broker.rate import LeakyBucket
 from holdfast.broker.recorder import Recorder
 from holdfast.broker.retained import RetainedStore
-from holdfast.broker.session import CACHED_TOPIC, Connection, Route, Session, Snapshot, is_reserved
+from holdfast.broker.session import CACHED_TOPIC, Connection, Receiver, Route, Session, Snapshot, is_reserved
 from holdfast.broker.settings import Policy, Settings
 from holdfast.broker.shared import Shared, SharedLog, expiry_of
 from holdfast.broker.snapshot import step
@@ -528,6 +528,8 @@ class Broker:
                         for r in route.receivers
                         if (self.shared is not None and r.session.kept) or self.may_receive(r.session, field)
                     ]
+                if self.shared is not None:
+                    route.receivers.sort(key=creation)
                 for receiver in route.receivers:
                     if receiver.identifiers is not None or receiver.no_local:
                         route.plain = False
@@ -587,6 +589,11 @@ class Broker:
             self.expiring = True
         else:
             self.expiring = False
+
+
+def creation(receiver: Receiver) -> int:
+    """Return what the log knows a receiver's session by: an order that all nodes find."""
+    return receiver.session.record_id
 
 
 def route_size(field: bytes, levels: list[bytes]) -> int:

@@ -380,6 +380,8 @@ def finish(broker: "Broker", snapshot: Snapshot, resting: RestingSnapshot, conne
         message = broker.retained.index.get(field[2:])
         if message is None or field in snapshot.done or not snapshot.suits(message, broker.now_ms):
             continue
+        if not resting.has_missed(message):
+            continue
         if broker.access is not None and not broker.may_show(snapshot.session, message):
             continue
         snapshot.done.add(field)
@@ -412,7 +414,6 @@ def copy(broker: "Broker", session: Session, resting: RestingSnapshot, message: 
     if subscription is None or message.offset in resting.copied:
         return
     resting.copied.add(message.offset)
-    resting.missed.pop(message.topic_field, None)
     identifiers = [subscription.identifier] if subscription.identifier else None
     delivery = Delivery(message, min(message.qos, subscription.qos), True, identifiers, None)
     waits = not session.attached or (len(session.queue) > 0 and message.topic_field in session.waiting)
@@ -446,15 +447,8 @@ def before_live(broker: "Broker", session: Session, spread: SpreadSession, messa
     """Give an older retained message before a live one to a session in the middle of a snapshot: no client sees an
     older message after a newer one.
     """
-    field = message.topic_field
     stored = broker.retained.index.get(message.topic)
-    if stored is None or stored.expired(broker.now_ms):
-        return
-    if stored.offset == message.offset:
-        for resting in spread.resting.values():
-            resting.missed.pop(field, None)  # this makes up for it
-        return
-    if stored.offset > message.offset:
+    if stored is None or stored.offset >= message.offset or stored.expired(broker.now_ms):
         return
     levels = message.topic.split(b"/")
     for resting in list(spread.resting.values()):
@@ -463,7 +457,7 @@ def before_live(broker: "Broker", session: Session, spread: SpreadSession, messa
             continue
         if subscription.no_local and stored.publisher.client_id == session.client_id:
             continue
-        if field in resting.missed or stored.offset <= resting.version:
+        if resting.has_missed(stored) or stored.offset <= resting.version:
             copy(broker, session, resting, stored)
 
 
@@ -479,9 +473,8 @@ def miss(broker: "Broker", session: Session, spread: SpreadSession, message: Mes
         subscription = session.subscriptions.get(resting.topic_filter)
         if subscription is None or not matches(subscription.levels, levels):
             continue
-        if message.topic_field not in resting.missed:
-            resting.missed[message.topic_field] = None
-            broker.recorder.on_missed(session, resting.snapshot_id, message.topic)
+        resting.missed[message.topic_field] = broker.log.position
+        broker.recorder.on_missed(session, resting.snapshot_id, message.topic)
 
 
 def propose_missed(broker: "Broker", session: Session, spread: SpreadSession, message: Message) -> None:
@@ -497,11 +490,9 @@ def propose_missed(broker: "Broker", session: Session, spread: SpreadSession, me
 
 
 def on_missed(broker: "Broker", session: Session, resting: RestingSnapshot, topic: bytes) -> None:
-    """Apply that a client was not told of a change, if that is still what is retained."""
-    field = topic_field(topic)
-    if field not in resting.missed and broker.retained.index.get(topic) is not None:
-        resting.missed[field] = None
-        broker.recorder.on_missed(session, resting.snapshot_id, topic)
+    """Apply that a client was not told of a change."""
+    resting.missed[topic_field(topic)] = broker.log.position
+    broker.recorder.on_missed(session, resting.snapshot_id, topic)
 
 
 def spread_of(session: Session) -> SpreadSession:

@@ -620,6 +620,6 @@ def released(broker: "Broker", connection: Connection, packet_id: int) -> None:
 def release_packet_id(broker: "Broker", connection: Connection, session: Session, packet_id: int) -> None:
     """Forget a QoS 2 packet id that its publisher has released: the next message under it is a new one."""
     session.unreleased.discard(packet_id)
-    if session.kept:
+    if session.record_id:
         broker.recorder.on_released(session, packet_id)
         broker.hold(connection)

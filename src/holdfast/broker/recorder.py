@@ -15,6 +15,7 @@ from holdfast.broker.session import Delivery, PendingWill, Session, Subscription
 from holdfast.broker.session_records import (
     RELEASING,
     UNACKNOWLEDGED,
+    AttachedRecord,
     CopiedRecord,
     QueuedRecord,
     SessionRecord,
@@ -189,11 +190,11 @@ class Recorder:
             sequences.append(delivery.sequence)
 
     def on_received(self, session: Session, packet_id: int) -> None:
-        if session.kept:
+        if session.record_id:
             self.add(encode_received(self.log.order(1), session.record_id, packet_id))
 
     def on_released(self, session: Session, packet_id: int) -> None:
-        if session.kept:
+        if session.record_id:
             self.add(encode_released(self.log.order(1), session.record_id, packet_id))
 
     # Snapshots. A live message may make a copy leave out of turn: then the publish at hand comes first in the log.
@@ -267,7 +268,11 @@ class Recorder:
         self.add(encode_session(offset, session_record(session, version, 0)))
         if spread is not None:
             spread.connection_id = self.log.order(1)
-            self.add(encode_attached(spread.connection_id, session.record_id, session.window, spread.node))
+            self.add(
+                encode_attached(
+                    AttachedRecord(spread.connection_id, session.record_id, session.window, session.kept, spread.node)
+                )
+            )
         self.on_will(session)
 
     def on_will(self, session: Session) -> None:

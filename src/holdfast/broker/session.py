@@ -398,7 +398,8 @@ class Session:
 @final
 class RestingSnapshot:
     """What has to be known of a snapshot in order to go on with it on any node: `copied` are the offsets of messages of
-    which the session was given a copy, `missed` the topics whose change it still has to be told.
+    which the session was given a copy, `missed` the topics of which it was not told a change, with an offset between
+    that change and the next.
     """
 
     def __init__(self, snapshot_id: int, version: int, topic_filter: bytes) -> None:
@@ -406,7 +407,11 @@ class RestingSnapshot:
         self.version: Final = version
         self.topic_filter: Final = topic_filter
         self.copied: set[int] = set()
-        self.missed: dict[bytes, None] = {}
+        self.missed: dict[bytes, int] = {}
+
+    def has_missed(self, stored: Message) -> bool:
+        """Return whether the session has yet to be told what is stored now."""
+        return stored.offset <= self.missed.get(stored.topic_field, 0) and stored.offset not in self.copied
 
 
 @final

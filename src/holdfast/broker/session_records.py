@@ -63,8 +63,8 @@ ONE_SNAPSHOT: Final = struct.Struct("<BBQQQ")
 ONE_SNAPSHOT_SIZE: Final = 26
 COPY_HEAD: Final = struct.Struct("<BBQQQQBB")
 COPY_SIZE: Final = 36
-ATTACHED_HEAD: Final = struct.Struct("<BBQQH")
-ATTACHED_SIZE: Final = 20
+ATTACHED_HEAD: Final = struct.Struct("<BBQQHB")
+ATTACHED_SIZE: Final = 21
 
 # A flag of a will, beside its QoS and RETAIN, and one of a message that waits.
 CERTIFIED: Final = 0x08
@@ -133,16 +133,29 @@ def record_session(record: bytes) -> int:
     return session_id
 
 
-def encode_attached(offset: int, session_id: int, window: int, node: str) -> bytes:
-    """Return the record that a client is connected to a node. The connection is named by the offset of this record."""
-    head: bytes = ATTACHED_HEAD.pack(VERSION, ATTACHED, offset, session_id, window)
-    return head + node.encode()
+@final
+class AttachedRecord:
+    """A client that is connected to a node. The connection is named by the offset of this record."""
+
+    def __init__(self, connection_id: int, session_id: int, window: int, kept: bool, node: str) -> None:
+        self.connection_id: Final = connection_id
+        self.session_id: Final = session_id
+        self.window: Final = window
+        self.kept: Final = kept
+        self.node: Final = node
 
 
-def decode_attached(record: bytes) -> tuple[int, int, str]:
-    """Return (connection_id, window, node)."""
+def encode_attached(attached: AttachedRecord) -> bytes:
+    head: bytes = ATTACHED_HEAD.pack(
+        VERSION, ATTACHED, attached.connection_id, attached.session_id, attached.window, 1 if attached.kept else 0
+    )
+    return head + attached.node.encode()
+
+
+def decode_attached(record: bytes) -> AttachedRecord:
     fields = ATTACHED_HEAD.unpack_from(record)
-    return fields[2], fields[4], record[ATTACHED_SIZE:].decode()
+    kept: int = fields[5]
+    return AttachedRecord(fields[2], fields[3], fields[4], kept != 0, record[ATTACHED_SIZE:].decode())
 
 
 @final

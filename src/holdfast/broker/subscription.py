@@ -56,6 +56,8 @@ class SubscriptionTree:
             if group is None:
                 group = SharedGroup()
                 node.groups[subscription.share_name] = group
+                # In an order that does not depend on who came first: nodes that share a log must find the same one.
+                node.groups = {name: node.groups[name] for name in sorted(node.groups)}
             group.put(subscription)
         else:
             node.subscriptions[subscription.session] = subscription

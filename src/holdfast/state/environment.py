@@ -30,6 +30,8 @@ TABLES = (
     "messages",
     "refs",
     "snapshots",
+    "attached",
+    "cluster",
 )
 FORMAT_KEY = b"format"
 APPLIED_KEY = b"applied"

@@ -10,6 +10,7 @@ from operator import itemgetter
 from lmdb import Transaction
 
 from holdfast.broker import records as kinds
+from holdfast.broker.node_records import decode_node, decode_position
 from holdfast.broker.records import (
     Changes,
     publish_expires_at_ms,
@@ -25,6 +26,7 @@ from holdfast.broker.session_records import (
     decode_packet_id,
     decode_queued,
     decode_sent,
+    decode_session,
     decode_snapshot,
     decode_subscribed,
     decode_unsubscribed,
@@ -33,7 +35,15 @@ from holdfast.broker.session_records import (
     record_snapshot,
 )
 from holdfast.state.environment import APPLIED_KEY, Environment
-from holdfast.state.sessions import QueuedValue, SnapshotTable, message_offset_of
+from holdfast.state.sessions import (
+    COUNTER_PREFIX,
+    NODE_PREFIX,
+    POSITION_KEY,
+    SETTINGS_KEY,
+    QueuedValue,
+    SnapshotTable,
+    message_offset_of,
+)
 from holdfast.state.tables import (
     CHECKSUM_SIZE,
     KEY_MAX,
@@ -73,6 +83,8 @@ class Fold:
         self.messages = Table(txn, db["messages"])
         self.refs = Table(txn, db["refs"])
         self.snapshots = SnapshotTable(txn, db["snapshots"])
+        self.attached = Table(txn, db["attached"])
+        self.cluster = Table(txn, db["cluster"])
 
     def apply_all(self, records: list[bytes], after: int) -> int:
         """Take in the records behind offset `after`; returns the offset that they reach."""
@@ -99,7 +111,10 @@ class Fold:
         elif kind == kinds.RELEASED:
             self.received.delete(PACKET_ID.pack(*decode_packet_id(record)))
         elif kind == kinds.SESSION:
-            self.sessions.put(NUMBER.pack(record_session(record)), record)
+            key = NUMBER.pack(record_session(record))
+            self.sessions.put(key, record)
+            if decode_session(record).disconnected_at_ms:
+                self.attached.delete(key)
         elif kind == kinds.SESSION_ENDED:
             self.on_session_ended(record_session(record))
         elif kind == kinds.SUBSCRIBED:
@@ -127,13 +142,35 @@ class Fold:
             self.snapshots.end(*record_snapshot(record))
         elif kind == kinds.MISSED:
             self.snapshots.on_missed(*record_snapshot(record), missed_topic(record), record_offset(record))
+        elif kind == kinds.ATTACHED:
+            self.attached.put(NUMBER.pack(record_session(record)), record)
+        elif kind == kinds.POSITION:
+            position = decode_position(record)
+            self.cluster.put(POSITION_KEY, record)
+            if position.counter:
+                self.cluster.put(COUNTER_PREFIX + position.node.encode(), NUMBER.pack(position.counter))
+        elif kind == kinds.NODE:
+            node = decode_node(record)
+            if node.version:
+                self.cluster.put(NODE_PREFIX + node.name.encode(), record)
+            else:
+                self.cluster.delete(NODE_PREFIX + node.name.encode())
+        elif kind == kinds.SETTINGS:
+            self.cluster.put(SETTINGS_KEY, record)
 
     def on_queued(self, record: bytes) -> None:
         entries = decode_queued(record)
         if not entries:
             return
         for entry in entries:
-            value = QueuedValue(entry.seq, entry.message_offset, entry.qos, entry.retain, tuple(entry.subscription_ids))
+            value = QueuedValue(
+                entry.seq,
+                entry.message_offset,
+                entry.qos,
+                entry.retain,
+                tuple(entry.subscription_ids),
+                shared=entry.shared,
+            )
             self.queue.put_new(PAIR.pack(entry.session_id, entry.seq), value.encode())
         self.count(NUMBER.pack(entries[0].message_offset), len(entries))
 
@@ -183,6 +220,7 @@ class Fold:
     def on_session_ended(self, session_id: int) -> None:
         prefix = NUMBER.pack(session_id)
         self.sessions.delete(prefix)
+        self.attached.delete(prefix)
         self.wills.delete(prefix)
         self.subscriptions.delete_prefix(prefix)
         self.snapshots.end_all(session_id)
@@ -201,6 +239,8 @@ class Fold:
             self.wills,
             self.messages,
             self.refs,
+            self.attached,
+            self.cluster,
         ):
             table.flush()
         self.snapshots.flush()

@@ -10,13 +10,16 @@ from dataclasses import dataclass, field, replace
 
 from lmdb import Transaction, _Database
 
-from holdfast.broker.message import Message
-from holdfast.broker.records import RETAIN, Publishers, decode_publish
+from holdfast.broker.message import REFUSED_POLICY, Message
+from holdfast.broker.node_records import NodeRecord, PositionRecord, decode_node, decode_position, decode_settings
+from holdfast.broker.records import RETAIN, Publishers, decode_publish, publish_outcome, record_offset
 from holdfast.broker.session_records import (
     WAITING,
+    AttachedRecord,
     SessionRecord,
     SubscriptionRecord,
     WillRecord,
+    decode_attached,
     decode_session,
     decode_subscribed,
     decode_will,
@@ -26,6 +29,12 @@ from holdfast.state.environment import Environment
 from holdfast.state.tables import NUMBER, PACKET_ID, PAIR, QUEUED, SUBSCRIPTION_ID, Table, unseal
 
 COPY = 0x08
+SHARED = 0x10
+# Of the table of what a node shares with others.
+POSITION_KEY = b"position"
+SETTINGS_KEY = b"settings"
+NODE_PREFIX = b"node/"
+COUNTER_PREFIX = b"counter/"
 COPIED = b"c"
 MISSED = b"m"
 VERSION = struct.Struct("<Q")
@@ -46,12 +55,13 @@ class QueuedValue:
     packet_id: int = 0  # 0 while it waits to be sent
     stage: int = WAITING
     copy: bool = False
+    shared: bool = False  # by a shared subscription
 
     def at(self, packet_id: int, stage: int) -> "QueuedValue":
         return replace(self, packet_id=packet_id, stage=stage)
 
     def encode(self) -> bytes:
-        flags = self.qos | (RETAIN if self.retain else 0) | (COPY if self.copy else 0)
+        flags = self.qos | (RETAIN if self.retain else 0) | (COPY if self.copy else 0) | (SHARED if self.shared else 0)
         fixed = QUEUED.pack(self.message_offset, flags, self.packet_id, self.stage, len(self.subscription_ids))
         return fixed + b"".join(map(SUBSCRIPTION_ID.pack, self.subscription_ids))
 
@@ -59,7 +69,8 @@ class QueuedValue:
     def decode(cls, seq: int, value: bytes) -> "QueuedValue":
         offset, flags, packet_id, stage, count = QUEUED.unpack_from(value)
         ids = tuple(SUBSCRIPTION_ID.unpack_from(value, QUEUED.size + 4 * i)[0] for i in range(count))
-        return cls(seq, offset, flags & 3, flags & RETAIN != 0, ids, packet_id, stage, flags & COPY != 0)
+        copy, shared = flags & COPY != 0, flags & SHARED != 0
+        return cls(seq, offset, flags & 3, flags & RETAIN != 0, ids, packet_id, stage, copy, shared)
 
 
 def message_offset_of(value: bytes) -> int:
@@ -74,14 +85,14 @@ class StoredSnapshot:
     version: int
     topic_filter: bytes
     copied: set[int] = field(default_factory=set)
-    missed: list[bytes] = field(default_factory=list)
+    missed: dict[bytes, int] = field(default_factory=dict)  # with the offset at which it was missed
 
-    def add(self, kind: bytes, value: bytes) -> None:
+    def add(self, kind: bytes, at: bytes, value: bytes) -> None:
         """Adds a row that belongs to the snapshot."""
         if kind == COPIED:
             self.copied.update(struct.unpack(f"<{len(value) // 8}Q", value))
         elif kind == MISSED:
-            self.missed.append(value)
+            self.missed[value] = NUMBER.unpack(at)[0]
 
     @classmethod
     def decode(cls, snapshot_id: int, value: bytes) -> "StoredSnapshot":
@@ -156,6 +167,24 @@ class StoredSession:
     unreleased: list[int] = field(default_factory=list)  # packet ids of QoS 2 publishes received and not released
     will: WillRecord | None = None
     snapshots: dict[int, StoredSnapshot] = field(default_factory=dict)  # those that have not ended
+    attached: AttachedRecord | None = None  # where nodes share a log: the connection that it has
+
+
+@dataclass
+class StoredCluster:
+    """What a node knew of the log that it shares; `position` is None where it has read none of it."""
+
+    position: PositionRecord | None = None
+    offset: int = 0  # of that record
+    settings: bytes = b""
+    nodes: list[NodeRecord] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+def as_given(record: bytes, publishers: Publishers) -> Message:
+    """Returns a message as sessions were given it: without RETAIN, where a policy took it away."""
+    message = decode_publish(record, publishers)
+    return message.without_retain() if publish_outcome(record) == REFUSED_POLICY else message
 
 
 class Sessions:
@@ -193,8 +222,27 @@ class Sessions:
                 if len(key) == PAIR.size:
                     owner.snapshots[snapshot_id] = StoredSnapshot.decode(snapshot_id, value)
                 elif snapshot := owner.snapshots.get(snapshot_id):
-                    snapshot.add(key[PAIR.size : PAIR.size + 1], value)
+                    snapshot.add(key[PAIR.size : PAIR.size + 1], key[PAIR.size + 1 :], value)
+        for key, value in self.rows(txn, "attached"):
+            if owner := sessions.get(NUMBER.unpack(key)[0]):
+                owner.attached = decode_attached(value)
         return list(sessions.values())
+
+    def cluster(self) -> StoredCluster:
+        return self.environment.read(self.read_cluster)
+
+    def read_cluster(self, txn: "Transaction[bytes]") -> StoredCluster:
+        found = StoredCluster()
+        for key, value in self.rows(txn, "cluster"):
+            if key == POSITION_KEY:
+                found.position, found.offset = decode_position(value), record_offset(value)
+            elif key == SETTINGS_KEY:
+                found.settings = decode_settings(value)
+            elif key.startswith(NODE_PREFIX):
+                found.nodes.append(decode_node(value))
+            elif key.startswith(COUNTER_PREFIX):
+                found.counters[key.removeprefix(COUNTER_PREFIX).decode()] = NUMBER.unpack(value)[0]
+        return found
 
     def rows(self, txn: "Transaction[bytes]", table: str) -> Iterator[tuple[bytes, bytes]]:
         if table not in self.environment.db:
@@ -212,8 +260,7 @@ class Sessions:
         """Returns every message that some session waits for, by its offset."""
         return self.environment.read(
             lambda txn: {
-                NUMBER.unpack(key)[0]: decode_publish(value, self.publishers)
-                for key, value in self.rows(txn, "messages")
+                NUMBER.unpack(key)[0]: as_given(value, self.publishers) for key, value in self.rows(txn, "messages")
             }
         )
 

@@ -2,6 +2,7 @@
 
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
+from holdfast.broker.kept import spread_of
 from holdfast.broker.lifecycle import schedule_end
 from holdfast.broker.message import Message, topic_field
 from holdfast.broker.replica import add_subscription, as_published, will_of
@@ -9,10 +10,13 @@ from holdfast.broker.session import (
     AWAITING_COMPLETE,
     Delivery,
     PendingWill,
+    RestingSnapshot,
     Session,
     Snapshot,
 )
 from holdfast.broker.session_records import RELEASING
+from holdfast.broker.settings import use_shared
+from holdfast.broker.shared import Shared
 from holdfast.broker.snapshot import NOT_SINCE, add
 from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES
 from holdfast.state.sessions import QueuedValue, StoredSession, StoredSnapshot
@@ -95,6 +99,67 @@ def load_session(broker: Broker, stored: StoredSession, messages: dict[int, Mess
     schedule_end(broker, session)
 
 
+def load_cluster(broker: Broker, store: StateStore, progress: Progress = silent) -> None:
+    """Load what a node knew of the log that it shares, and the sessions as all nodes knew them there.
+
+    Nothing is concluded from the time that has passed: what is due is told by the log.
+    """
+    shared = broker.shared
+    assert shared is not None
+    stored = store.sessions.cluster()
+    if stored.position is not None:
+        shared.sequence = stored.position.sequence
+        shared.chain = stored.position.chain
+        shared.time_ms = stored.position.time_ms
+        shared.log.position = shared.log.local.position = stored.offset
+    for record in stored.nodes:
+        member = shared.member(record.name)
+        member.instance, member.began, member.reads = record.instance, record.began, record.reads
+        member.up, member.address, member.version = record.up, record.address, record.version
+        member.counter = stored.counters.get(record.name, 0)
+    if stored.settings:
+        shared.settings = stored.settings
+        use_shared(broker.settings, stored.settings)
+    messages = store.sessions.messages()
+    sessions = store.sessions.all()
+    for count, session in enumerate(sessions, 1):
+        load_spread(broker, shared, session, messages)
+        if count % SESSIONS_AT_ONCE == 0:
+            progress("loading sessions", count, len(sessions))
+
+
+def load_spread(broker: Broker, shared: Shared, stored: StoredSession, messages: dict[int, Message]) -> None:
+    record = stored.record
+    session = Session(record.client_id, record.owner, record.connected_at_ms)
+    session.record_id = record.session_id
+    spread = spread_of(session)
+    attached = stored.attached
+    session.kept = attached is None or attached.kept
+    session.attach(PROTOCOL_NAMES.get(record.version, "3.1.1"), record.expiry_interval_s)
+    broker.count_kept(session)
+    session.unreleased.update(stored.unreleased)
+    broker.sessions[session.client_id] = session
+    for subscription in stored.subscriptions:
+        add_subscription(broker, session, subscription)
+    for value in stored.queue:
+        load_delivery(broker, session, value, messages)
+    for snapshot in stored.snapshots.values():
+        resting = RestingSnapshot(snapshot.snapshot_id, snapshot.version, snapshot.topic_filter)
+        resting.copied = snapshot.copied
+        resting.missed = {topic_field(topic): at for topic, at in snapshot.missed.items()}
+        spread.resting[snapshot.snapshot_id] = resting
+    if stored.will is not None:
+        session.will = PendingWill(will_of(stored.will), stored.will.delay_interval_s)
+        session.certified = stored.will.certified
+    if attached is not None:
+        spread.connection_id, spread.node = attached.connection_id, attached.node
+        session.window = attached.window
+        shared.connections[attached.connection_id] = session
+    else:
+        session.detach(record.disconnected_at_ms)
+        schedule_end(broker, session)
+
+
 def load_snapshot(broker: Broker, session: Session, stored: StoredSnapshot) -> None:
     """A snapshot goes through the set once more and leaves out what it has sent.
 
@@ -122,7 +187,11 @@ def load_delivery(broker: Broker, session: Session, value: QueuedValue, messages
     identifiers = list(value.subscription_ids) or None
     delivery = Delivery(message, value.qos, value.retain, identifiers, None)
     delivery.sequence = value.seq
-    if value.packet_id:
+    delivery.shared = value.shared
+    if session.spread is not None and not session.kept:
+        session.spread.given[value.seq] = delivery
+    elif value.packet_id:
+        delivery.packet_id = value.packet_id
         if value.stage == RELEASING:
             delivery.stage = AWAITING_COMPLETE
         session.inflight[value.packet_id] = delivery
