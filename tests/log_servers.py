@@ -1,9 +1,9 @@
 """Real log servers for tests: nats-servers with JetStream, as processes, that can be killed, paused and started again.
 
 `LogServers(folder)` is a cluster of three on free ports, each with its own store, `sync_interval: always` and a
-monitoring port; `LogServers(folder, count=1)` is one server by itself. They are started by `start()`, which returns when
-the cluster has a leader, and ended by `close()`. One that was killed or stopped is started again, on the same ports and
-store, by `server.start()`.
+monitoring port; `LogServers(folder, count=1)` is one server by itself. They are started by `start()`, which returns
+when the cluster has a leader, and ended by `close()`. One that was killed or stopped is started again, on the same
+ports and store, by `server.start()`.
 
 Nothing here is asynchronous, so that any test can use it. `LogServers.request` asks one thing of NATS without a client
 library. To put a proxy between two servers, give `route` the port to take from one server to another; between clients
@@ -178,6 +178,9 @@ class LogServer:
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
+    def is_healthy(self) -> bool:
+        return self.look("healthz").get("status") == "ok"
+
     def look(self, page: str) -> dict[str, Any]:
         """A page of the monitoring port, such as "jsz"; empty while there is no answer."""
         try:
@@ -240,7 +243,7 @@ class LogServers:
     def wait_ready(self) -> None:
         """Wait until all that run are healthy, and agree on a leader of the cluster."""
         for server in self.running:
-            until(lambda s=server: s.look("healthz").get("status") == "ok", f"{server.name} is healthy")
+            until(server.is_healthy, f"{server.name} is healthy")
         if len(self.all) > 1:
             until(self.meta_leader, "the cluster has a leader")
 
