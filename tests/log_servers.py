@@ -12,8 +12,10 @@ and a server, put it in front of `server.client_port`: servers do not tell clien
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -22,7 +24,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -43,9 +44,14 @@ def nats_server() -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A port that nobody has, below those that the kernel gives to connections: it stays free until we need it."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                sock.bind(("127.0.0.1", port))
+                return port
 
 
 def until(look: Callable[[], T | None], what: str, patience_s: float = PATIENCE_S) -> T:
@@ -179,6 +185,7 @@ class LogServer:
         os.kill(self.pid, signal.SIGCONT)
 
     def is_healthy(self) -> bool:
+        assert self.is_running, f"{self.name} ended by itself:\n{self.output()[-2000:]}"
         return self.look("healthz").get("status") == "ok"
 
     def look(self, page: str) -> dict[str, Any]:
@@ -312,7 +319,7 @@ class LogServers:
             server.kill()
 
 
-@contextmanager
+@contextlib.contextmanager
 def paused(server: LogServer) -> Iterator[None]:
     """A server that stands still for as long as this lasts: it holds its connections and says nothing."""
     server.pause()

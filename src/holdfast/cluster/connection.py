@@ -153,11 +153,11 @@ class Connection:
         if self._link is not None:
             self._link.abort(why)
 
-    def publish(self, subject: str, payload: bytes, reply: str = "") -> bool:
+    def publish(self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"") -> bool:
         """Whether it was handed to the socket. That says nothing about its arrival."""
         if self._link is None:
             return False
-        self._link.publish(subject, payload, reply)
+        self._link.publish(subject, payload, reply, headers)
         return True
 
     def subscribe(self, subject: str, on_message: OnMessage) -> int:
@@ -352,10 +352,14 @@ class _Link(asyncio.Protocol):
         if self.transport is not None and not self.closed.done():
             self.transport.write(data)
 
-    def publish(self, subject: str, payload: bytes, reply: str) -> None:
-        if self.transport is not None and not self.closed.done():
-            head = f"PUB {subject} {reply} {len(payload)}\r\n" if reply else f"PUB {subject} {len(payload)}\r\n"
-            self.transport.writelines((head.encode(), payload, b"\r\n"))
+    def publish(self, subject: str, payload: bytes, reply: str, headers: bytes) -> None:
+        if self.transport is None or self.closed.done():
+            return
+        if headers:
+            sizes = f"{len(headers)} {len(headers) + len(payload)}"
+            self.transport.writelines((f"HPUB {subject} {reply} {sizes}\r\n".encode(), headers, payload, b"\r\n"))
+        else:
+            self.transport.writelines((f"PUB {subject} {reply} {len(payload)}\r\n".encode(), payload, b"\r\n"))
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self.loop.time()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.cluster.connection import Connection, Message, NoAnswer
+from holdfast.cluster.place import place_of
 
 HEARTBEAT_S: Final = 1.0
 SILENCE_S: Final = 3.0  # a consumer that has sent neither message nor heartbeat for so long is gone
@@ -122,15 +123,11 @@ class Reader:
         if message.status:
             self._on_status(message)
             return
-        # $JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<consumer sequence>.<time>.<pending>, or the same
-        # with domain and account behind ACK
-        tokens = message.reply.split(".")
-        at = 5 if len(tokens) == 9 else 7
-        sequence, delivered, time_ns = int(tokens[at]), int(tokens[at + 1]), int(tokens[at + 2])
+        sequence, delivered, time_ms = place_of(message)
         self._delivered = delivered
         if sequence == self.position + 1:
             self.position = sequence
-            self.on_entry(sequence, time_ns // 1_000_000, message.payload)
+            self.on_entry(sequence, time_ms, message.payload)
         elif sequence > self.position:
             self.begin(f"expected message {self.position + 1} of the log, got {sequence}")
             self.on_cut()
