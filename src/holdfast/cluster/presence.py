@@ -1,8 +1,8 @@
 """Which nodes are there: each says so once a second, with a few bytes of its own.
 
-Silence is counted only while this node could have heard something: not while it had no connection, nor while it stood
-still itself. A node of the same name that is there already is asked for by name before one begins: two with one name
-would each ignore what the other writes.
+Silence counts as far as this node has heard itself, by the way that the others come: not while it had no connection,
+nor while its server or it itself stood still. A node of the same name that is there already is asked for by name
+before one begins: two with one name would each ignore what the other writes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from holdfast.cluster.connection import Connection, Message, NoAnswer
 from holdfast.errors import UsageError
 
 BEAT_S: Final = 1.0
+GAP_S: Final = 2.5  # we have missed a beat of our own, and may have missed others
 CLAIM_S: Final = 2.0
 HEAD: Final = struct.Struct(">c8sQ")  # kind, instance, when it began; then what the node has to say
 BEAT: Final = b"B"
@@ -73,7 +74,7 @@ class Presence:
         self._subscriptions: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
         self._began_at = 0.0
-        self._ticked_at = 0.0
+        self._self_at = 0.0  # when we last heard ourselves
 
     @property
     def _now(self) -> float:
@@ -88,12 +89,11 @@ class Presence:
         raise NameTaken(self.node)
 
     def start(self) -> None:
-        self._began_at = self._ticked_at = self._now
+        self._began_at = self._self_at = self._now
         self._subscriptions = [
             self.connection.subscribe(self._who, self._on_who),
             self.connection.subscribe(f"{self._subject}.*", self._on_message),
         ]
-        self.connection.listeners.append(self)
         self._tick()
 
     def stop(self) -> None:
@@ -103,20 +103,6 @@ class Presence:
             self._timer.cancel()
         for subscription in self._subscriptions:
             self.connection.unsubscribe(subscription)
-        if self in self.connection.listeners:
-            self.connection.listeners.remove(self)
-
-    def on_connected(self) -> None:
-        self._excuse()
-        self._speak(BEAT)
-
-    def on_lost(self, why: str) -> None:
-        pass
-
-    def _excuse(self) -> None:
-        """We could not hear them."""
-        for peer in self.peers.values():
-            peer.heard_at = self._now
 
     def _speak(self, kind: bytes) -> None:
         head = HEAD.pack(kind, self.instance, self._born)
@@ -124,14 +110,16 @@ class Presence:
 
     def _tick(self) -> None:
         self._timer = self.connection.loop.call_later(BEAT_S, self._tick)
-        if self._now - self._ticked_at > 3 * BEAT_S:  # this process was held up
-            self._excuse()
-        self._ticked_at = self._now
         self._speak(BEAT)
-        if self.connection.is_connected:
-            for peer in list(self.peers.values()):
-                if peer.is_alive and self._now - peer.heard_at > self.node_timeout_s:
-                    self._turn(peer, False)
+
+    def _on_self(self) -> None:
+        gap_s = self._now - self._self_at
+        self._self_at = self._now
+        for peer in list(self.peers.values()):
+            if gap_s > GAP_S:
+                peer.heard_at = self._now  # they may well have spoken
+            elif peer.is_alive and self._now - peer.heard_at > self.node_timeout_s:
+                self._turn(peer, False)
 
     def _turn(self, peer: Peer, is_alive: bool) -> None:
         peer.is_alive = is_alive
@@ -146,11 +134,13 @@ class Presence:
         if len(message.payload) < HEAD.size:
             return
         kind, instance, born = HEAD.unpack_from(message.payload)
+        if instance == self.instance:
+            self._on_self()
+            return
         if node == self.node:
             # both asked before either was there; the one that began later gives way
-            if instance != self.instance and (born, instance) < (self._born, self.instance):
-                if self._now - self._began_at < self.node_timeout_s:
-                    self.on_conflict(NameTaken(node))
+            if (born, instance) < (self._born, self.instance) and self._now - self._began_at < self.node_timeout_s:
+                self.on_conflict(NameTaken(node))
             return
         said = message.payload[HEAD.size :]
         peer = self.peers.get(node)

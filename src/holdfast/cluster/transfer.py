@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import json
 import random
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 from holdfast.cluster.connection import Connection, Message, NoAnswer
 from holdfast.cluster.place import place_of
-from holdfast.errors import StoreError
+from holdfast.errors import HoldfastError, StoreError
 
 CHUNK: Final = 512 << 10
 WINDOW: Final = 16  # chunks on their way at once
@@ -83,7 +84,10 @@ class Transfer:
             await window.publish(self._subject(name), json.dumps(note).encode(), ROLLUP)
             await window.settle()
         except BaseException:
-            await asyncio.shield(self._purge(subject))
+            with contextlib.suppress(HoldfastError):
+                await window.settle()  # what is under way would come after the purge
+            with contextlib.suppress(HoldfastError):
+                await self._purge(subject)
             raise
         finally:
             window.close()
