@@ -1,7 +1,7 @@
 """Nodes that meet at real log servers, with a fold that is as small as it can be.
 
-A message is the name of its node, a counter and some bytes. The fold takes a node's messages in the order of their counters,
-as the broker's does, and keeps what it has taken: nodes are equal when their lists are.
+A message is the name of its node, a counter and some bytes. The fold takes a node's messages in the order of their
+counters, as the broker's does, and keeps what it has taken: nodes are equal when their lists are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Log servers that are not as they should be: each is met with one sentence that says what was expected and what is there."""
+"""Log servers that are not as they should be: each is met with one sentence that says expected and got."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +14,7 @@ from certificates import Authority
 from holdfast.cluster.connection import ConnectionOptions, Refused
 from holdfast.cluster.stream import OtherLog, State, StreamOptions, Trimmed
 from holdfast.errors import ConfigError, HoldfastError, TooLarge
-from log_nodes import LogNode, run, until
+from log_nodes import PATIENCE_S, LogNode, run, until
 from log_servers import LogServer, LogServers, Variant
 
 ALONE = StreamOptions(replicas=1)
@@ -23,7 +23,7 @@ ALONE = StreamOptions(replicas=1)
 async def failure(node: LogNode, after: int = 0, identity: str = "") -> HoldfastError:
     """What the start of a node fails with."""
     try:
-        await node.start(after, identity)
+        await asyncio.wait_for(node.start(after, identity), PATIENCE_S)
     except HoldfastError as e:
         return e
     finally:
@@ -251,8 +251,7 @@ class Pretender(asyncio.Protocol):
     greeting = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(self.greeting)
+        cast(asyncio.Transport, transport).write(self.greeting)
 
 
 @pytest.mark.parametrize(
