@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 import ssl
 from collections.abc import Callable
@@ -23,11 +24,14 @@ from urllib.parse import urlsplit
 from holdfast.cluster.nkeys import Signer
 from holdfast.errors import ConfigError, ConnectionFailed, ConnectionLost
 
+log = logging.getLogger("holdfast.cluster")
+
 VERSION_FLOOR: Final = (2, 12, 6)  # before it a leader could commit what an older one had proposed [Raft 5.4.2]
 DEFAULT_PORT: Final = 4222
 PING_S: Final = 2.0
 SILENCE_S: Final = 5.0  # a server that has said nothing for so long, not even PONG, is given up
 CONNECT_S: Final = 5.0
+FAREWELL_S: Final = 1.0
 RETRY_S: Final = (0.05, 1.0)  # the first pause between two rounds over all servers, and the longest
 NO_RESPONDERS: Final = 503
 
@@ -132,6 +136,11 @@ class Connection:
         """What the socket has not taken yet."""
         return self._link.unsent_bytes if self._link is not None else 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection, or one is being looked for."""
+        return self._task is not None
+
     async def open(self) -> None:
         """Connect, however long that takes; `on_trouble` hears what is wrong. Raises when waiting is no use."""
         self._opened = self.loop.create_future()
@@ -143,6 +152,11 @@ class Connection:
             raise
 
     async def close(self) -> None:
+        """What was published is given a moment to leave."""
+        deadline = self.loop.time() + FAREWELL_S
+        await asyncio.sleep(0)
+        while self.unsent_bytes and self.loop.time() < deadline:
+            await asyncio.sleep(0.01)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -279,21 +293,30 @@ class Connection:
             link.write(b"SUB %b %d\r\n" % (subject.encode(), number))
         if self._opened is not None and not self._opened.done():
             self._opened.set_result(None)
-        for listener in self.listeners:
-            listener.on_connected()
+        self._tell(lambda listener: listener.on_connected())
         await link.serve()
         self._link = None
         self.why = f"{self.url}: {link.why}"
         for answer in self._requests.values():
             if not answer.done():
                 answer.set_exception(NoAnswer(f"the connection was lost: {self.why}"))
-        for listener in self.listeners:
-            listener.on_lost(self.why)
+        self._tell(lambda listener: listener.on_lost(self.why))
+
+    def _tell(self, news: Callable[[Listener], None]) -> None:
+        for listener in list(self.listeners):
+            try:
+                news(listener)
+            except Exception:
+                log.exception("nats", extra={"detail": self.why})
 
     def _dispatch(self, number: int, message: Message) -> None:
         subscription = self._subscriptions.get(number)
-        if subscription is not None:
+        if subscription is None:
+            return
+        try:
             subscription[1](message)
+        except Exception:  # it must not cost the others the connection
+            log.exception("nats", extra={"subject": message.subject})
 
 
 class _Link(asyncio.Protocol):

@@ -65,6 +65,8 @@ class Reader:
             self._task = None
 
     def tick(self) -> None:
+        if self._task is not None and self._task.done():  # it ended with an error that was not foreseen
+            self._task = None
         if self._task is None and self.now - self.heard_at > SILENCE_S:
             self.begin(f"the log servers have sent nothing for {SILENCE_S:g} s, not even a sign of life")
 

@@ -4,7 +4,8 @@
 
 `on_message` is called once for each message of the stream, in its order, with no gap, on every node alike. A message
 that comes back is on disk on a quorum. The caller says so by `returned(counter)`, and by `resend()` when its own
-messages have a gap. What is in them is the caller's.
+messages have a gap. What is in them is the caller's. The time is that of the server which led when the message came:
+the same for every node, but not always later than the one before.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Stream:
         """
         self.connection.on_trouble = lambda why: self._turn(State.CONNECTING, f"no log server was reached: {why}")
         self._turn(State.CONNECTING, f"looking for the log servers {', '.join(self.connection.options.urls)}")
-        if not self.connection.is_connected:
+        if not self.connection.is_open:
             await self.connection.open()
         self.connection.on_trouble = lambda why: None
         for warning in await topology.check_sync(self.options.monitors):
@@ -178,9 +179,9 @@ class Stream:
 
     def send(self, counter: int, payload: bytes) -> None:
         """Written as soon as may be, in the order of the counters."""
-        most = self.connection.max_payload
-        if most and len(payload) > most:
-            raise TooLarge(f"a message of {len(payload)} bytes for the log, and its servers take no more than {most}")
+        most = self.connection.options.max_message  # what every server was asked about
+        if len(payload) > most:
+            raise TooLarge(f"a message of {len(payload)} bytes for the log: expected no more than {most}")
         self._sender.send(counter, payload)
 
     def returned(self, counter: int) -> None:

@@ -27,8 +27,9 @@ WINDOW: Final = 16  # chunks on their way at once
 ANSWER_S: Final = 20.0
 ROLLUP: Final = b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"
 NOT_FOUND: Final = (10037, 10059)  # no message, no stream
-NEXT_S: Final = 5.0
-ATTEMPTS: Final = 10
+NEXT_S: Final = 3.0
+PAUSE_S: Final = 0.5
+ATTEMPTS: Final = 20  # without a chunk between them: longer than it takes to elect leaders
 
 Progress = Callable[[int, int], None]  # bytes so far, and of how many; 0 when that is not known
 
@@ -137,23 +138,30 @@ class Transfer:
         """Chunks by asking for a few at a time, so that whoever stores them sets the pace."""
         after = got = failures = 0
         while got < count:
-            pull = _Pull(self.connection, self.stream, await self._consumer(subject, after))
+            why = ""
             try:
-                async for sequence, chunk in pull.read(count - got):
-                    after, failures = sequence, 0
-                    got += 1
-                    yield chunk
-            finally:
-                pull.close()
+                pull = _Pull(self.connection, self.stream, await self._consumer(subject, after))
+            except NoAnswer as e:
+                why = str(e)
+                await asyncio.sleep(PAUSE_S)
+            else:
+                try:
+                    async for sequence, chunk in pull.read(count - got):
+                        after, failures = sequence, 0
+                        got += 1
+                        yield chunk
+                finally:
+                    pull.close()
+                why = pull.why
             failures += 1
             if got < count and failures > ATTEMPTS:
-                raise StoreError(f"chunk {got + 1} of {count} does not come: {pull.why}")
+                raise StoreError(f"chunk {got + 1} of {count} does not come: {why}")
 
     async def _consumer(self, subject: str, after: int) -> str:
         config = {"filter_subject": subject, "deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
         config |= {"ack_policy": "none", "mem_storage": True, "num_replicas": 1, "inactive_threshold": int(60e9)}
-        answer = await self._ask(f"CONSUMER.CREATE.{self.stream}", {"stream_name": self.stream, "config": config})
-        return str(answer["name"])
+        body = {"stream_name": self.stream, "config": config}
+        return str((await self._ask(f"CONSUMER.CREATE.{self.stream}", body, NEXT_S))["name"])
 
     def _subject(self, name: str) -> str:
         return f"$O.{self.bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
@@ -188,8 +196,8 @@ class Transfer:
     async def _purge(self, subject: str) -> None:
         await self._ask(f"STREAM.PURGE.{self.stream}", {"filter": subject})
 
-    async def _ask(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
-        raw = await self.connection.request(f"$JS.API.{what}", json.dumps(body).encode(), ANSWER_S)
+    async def _ask(self, what: str, body: dict[str, Any], timeout_s: float = ANSWER_S) -> dict[str, Any]:
+        raw = await self.connection.request(f"$JS.API.{what}", json.dumps(body).encode(), timeout_s)
         answer: dict[str, Any] = json.loads(raw)
         error = answer.get("error")
         if error is None:
