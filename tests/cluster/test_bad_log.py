@@ -93,6 +93,22 @@ def test_wrong_credentials_are_refused_at_once_and_right_ones_work(
         run(story(servers))
 
 
+def test_a_key_opens_the_door_that_is_shut_without_it(tmp_path: Path) -> None:
+    """Seed and public key are the published example of the NATS documentation."""
+    public = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
+    (tmp_path / "seed").write_text("SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY\n")
+    variant = Variant(extra=f"authorization {{ users: [ {{ nkey: {public} }} ] }}")
+
+    async def story(servers: LogServers) -> None:
+        urls = tuple(servers.urls)
+        assert isinstance(await failure(LogNode(urls, "a", ALONE)), Refused)
+        options = ConnectionOptions(urls, nkey_seed_file=tmp_path / "seed")
+        await (await LogNode(urls, "a", ALONE, options).start()).stop()
+
+    with LogServers(tmp_path / "log", count=1, variant=variant) as servers:
+        run(story(servers))
+
+
 def test_a_password_is_not_shown() -> None:
     shown = repr(ConnectionOptions(("nats://h:1",), user="u", password="secret", token="s3cret"))
     assert "secret" not in shown
