@@ -378,11 +378,10 @@ class _Link(asyncio.Protocol):
     def publish(self, subject: str, payload: bytes, reply: str, headers: bytes) -> None:
         if self.transport is None or self.closed.done():
             return
+        head = f"PUB {subject} {reply} {len(payload)}\r\n"
         if headers:
-            sizes = f"{len(headers)} {len(headers) + len(payload)}"
-            self.transport.writelines((f"HPUB {subject} {reply} {sizes}\r\n".encode(), headers, payload, b"\r\n"))
-        else:
-            self.transport.writelines((f"PUB {subject} {reply} {len(payload)}\r\n".encode(), payload, b"\r\n"))
+            head = f"HPUB {subject} {reply} {len(headers)} {len(headers) + len(payload)}\r\n"
+        self.transport.write(b"".join((head.encode(), headers, payload, b"\r\n")))
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self.loop.time()
