@@ -4,16 +4,21 @@ Only this module, the server and the commands read `Settings`; the rooms below g
 Which settings a running broker can take over stands here too.
 """
 
+from pathlib import Path
+
 from holdfast.access.mosquitto_file import read_access_file
 from holdfast.broker.access import ALL, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access, Rule
 from holdfast.broker.settings import DROP_FLAG, REFUSE, STORE, Policy, preset
 from holdfast.broker.settings import Settings as BrokerSettings
 from holdfast.broker.sn.ports import SnSettings
-from holdfast.config import Listener, Settings, milliseconds
+from holdfast.cluster.connection import ConnectionOptions
+from holdfast.cluster.stream import StreamOptions
+from holdfast.config import ConfigError, Listener, Settings, milliseconds
 from holdfast.identity.callback import Callback
 from holdfast.identity.passwords import PasswordFile
 from holdfast.net.admission import Bans
 from holdfast.net.authentication import Methods
+from holdfast.node import NodeOptions
 from holdfast.quantity import format_duration, format_size, parse_percentage, parse_size
 from holdfast.storage.history_options import HistoryOptions
 from holdfast.storage.reserve import Reserve
@@ -56,6 +61,47 @@ def broker_settings(settings: Settings) -> BrokerSettings:
     fill_retainer(to, settings)
     to.policies = retainer_policies(settings)
     return to
+
+
+def node_options(settings: Settings) -> NodeOptions:
+    cluster = settings.cluster
+    stream = StreamOptions(name=cluster.name, replicas=cluster.replicas, monitors=tuple(cluster.monitor))
+    return NodeOptions(
+        node=cluster.node,
+        stream=stream,
+        batch=cluster.batch,
+        node_timeout_s=float(cluster.node_timeout),
+        advertise=cluster.advertise,
+        log_bytes=cluster.log_size,
+    )
+
+
+def log_servers(settings: Settings) -> ConnectionOptions:
+    cluster = settings.cluster
+    urls = [url.strip() for given in cluster.url for url in given.split(",") if url.strip()]
+    return ConnectionOptions(
+        urls=tuple(urls),
+        user=cluster.user,
+        password=read_secret(cluster.password_file),
+        token=read_secret(cluster.token_file),
+        credentials_file=cluster.credentials_file,
+        nkey_seed_file=cluster.nkey_file,
+        tls_ca=cluster.ca,
+        tls_cert=cluster.cert,
+        tls_key=cluster.key,
+        max_message=cluster.batch,
+        name=f"holdfast {cluster.node}",
+    )
+
+
+def read_secret(path: Path | None) -> str:
+    """Returns the first line of a file; raises ConfigError when it cannot be read."""
+    if path is None:
+        return ""
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
 
 
 def sensor_settings(settings: Settings, listener: Listener) -> SnSettings:

@@ -21,7 +21,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast import __version__, diagnostics
 from holdfast.broker.core import Broker
 from holdfast.broker.settings import Settings as BrokerSettings
+from holdfast.broker.settings import shared_settings
+from holdfast.broker.shared import SharedLog
 from holdfast.broker.system import SystemTopics
+from holdfast.cluster.connection import Connection
 from holdfast.config import ConfigError, Listener, Loaded, Settings, problems_of
 from holdfast.config.checks import exposed_secrets
 from holdfast.config.listener import Endpoint
@@ -35,8 +38,10 @@ from holdfast.from_settings import (
     history_options,
     keep_fixed,
     knows_users,
+    log_servers,
     login_methods,
     needs_restart,
+    node_options,
     password_file,
     retainer_policies,
     sensor_settings,
@@ -51,6 +56,8 @@ from holdfast.net.proxy_protocol import ProxyHeaderReader
 from holdfast.net.tls import Certificates, Trust
 from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import Origins, WebSocketPeer
+from holdfast.node import ClusterNode
+from holdfast.node_place import ClusterPlace, needs_state, take_state
 from holdfast.storage.disk import DiskStorage
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.history_options import HistoryOptions
@@ -91,6 +98,8 @@ async def serve(loaded: Loaded) -> int:
         await server.stopping.wait()
     finally:
         await server.stop()
+    if server.node is not None and server.node.failed.done():
+        raise server.node.failed.result()
     return 0
 
 
@@ -153,16 +162,21 @@ class Server:
         self.storage: DiskStorage | None = None
         self.trimmed_at = 0
         self.http: HttpService | None = None
+        self.node: ClusterNode | None = None
 
     async def start(self) -> None:
-        self.open_storage()
+        if self.loaded.settings.cluster.url:
+            await self.join_cluster()
+        else:
+            self.open_storage()
         warn_of_secrets(self.loaded.settings)
         self.loop.add_signal_handler(signal.SIGTERM, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGINT, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)
         for listener in self.loaded.settings.listeners():
             await self.listen(listener)
-        self.driver.start()
+        if self.node is None:
+            self.driver.start()
         if self.storage is not None:
             self.every(1.0, self.storage.tick)
         interval = self.loaded.settings.sys.interval
@@ -172,6 +186,45 @@ class Server:
         gc.disable()
         give_memory_back()
         self.every(COLLECT_EVERY_S, self.tidy)
+        if self.node is not None:
+            self.node.failed.add_done_callback(lambda _: self.stopping.set())
+
+    async def join_cluster(self) -> None:
+        """Take up the data folder as one of many nodes, read the log to its end, and become a member."""
+        settings = self.loaded.settings
+        options = node_options(settings)
+        connection = Connection(log_servers(settings), self.loop)
+        log.info("looking for the log servers", extra={"urls": " ".join(connection.options.urls)})
+        await connection.open()
+        self.broker.settings.max_entry_size = min(connection.max_payload, 64 << 20)
+        table = settings.history
+        history = table.enable and can_write_history()
+        filters = list(table.filter) if history else []
+        records_live = table.record == "all"
+        place = ClusterPlace(settings.data, options.stream.name, options.node)
+        storage = DiskStorage(settings.data, self.loop)
+        local = storage.open("ack", filters if history else None, records_live=records_live)
+        if await needs_state(storage, place, connection, options):
+            await storage.stop(None)
+            await take_state(storage, connection, options)
+            storage = DiskStorage(settings.data, self.loop)
+            local = storage.open("ack", filters if history else None, records_live=records_live)
+        self.storage = storage
+        storage.shares = True
+        shared_log = SharedLog(local, [text.encode() for text in filters], records_live)
+        fresh = settings.cluster.reads == "fresh"
+        shared = self.broker.use_shared_log(shared_log, options.node, fresh)
+        self.driver.use_log(shared_log)
+        local.at_end_of_turn = self.driver.at_end_of_turn
+        storage.load_shared(self.broker, settings.retainer.storage_type == "disc")
+        storage.start(history_options(settings, shared_log.position + 1) if history else None)
+        self.node = ClusterNode(self.driver, shared, connection, options)
+        self.node.save_state = storage.save_state
+        self.driver.start()
+        await self.node.start(place.identity)
+        place.write(self.node.stream.identity)
+        if history:
+            log.info(what_is_recorded(settings))
 
     def open_storage(self) -> None:
         """Take up the data folder: the retained set and sessions of before, and a journal for what comes."""
@@ -339,8 +392,12 @@ class Server:
             return
         diagnostics.configure(settings.log.level, settings.log.format)
         self.broker.set_access(access)
-        fill_retainer(self.broker.settings, settings)
-        self.broker.set_policies(retainer_policies(settings))
+        if self.node is None:
+            fill_retainer(self.broker.settings, settings)
+            self.broker.set_policies(retainer_policies(settings))
+        else:  # they are the same for all nodes: the log says when they change
+            self.node.shared.change_settings(shared_settings(broker_settings(settings)))
+            self.node.propose()
         fill_bans(self.bans, settings)
         fill_clients(self.broker.settings, settings)
         for door, listener, trust in zip(self.doors, listeners, trusts, strict=True):
@@ -376,6 +433,8 @@ class Server:
             await self.http.stop()
         log.info("stopping", extra={"clients": self.broker.counters.connected_now})
         self.driver.stop()
+        if self.node is not None:
+            await self.node.stop()
         deadline = begun_s + SHUTDOWN_GRACE_S
         while any(door.policy.peers for door in self.doors) and self.loop.time() < deadline:
             for door in self.doors:

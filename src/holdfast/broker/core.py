@@ -25,6 +25,7 @@ from holdfast.broker.lifecycle import (
     on_will_due,
     refuse,
 )
+from holdfast.broker.live import pass_on
 from holdfast.broker.log import Log, NullLog
 from holdfast.broker.message import BY_USER, Message, Publisher
 from holdfast.broker.ports import Authenticator, Peer
@@ -49,6 +50,7 @@ from holdfast.protocol.mqtt.reasons import (
     NOT_AUTHORIZED,
     QUOTA_EXCEEDED,
     SERVER_SHUTTING_DOWN,
+    SERVER_UNAVAILABLE,
     UNACCEPTABLE_PROTOCOL_311,
 )
 from holdfast.protocol.wire import decode_text
@@ -96,6 +98,7 @@ class Broker:
         self.expiring = False
         self.met_high_water = False  # the publish at hand met a receiver that is behind
         self.shared: Shared | None = None  # the log, where other nodes write to it too
+        self.elsewhere: Final = Connection(Peer(), 0)  # stands for publishers that are connected to other nodes
 
     def use_shared_log(self, log: SharedLog, node: str, fresh_reads: bool = True) -> Shared:
         """Be one of many nodes that write to a log."""
@@ -328,6 +331,39 @@ class Broker:
             message = own_message(self, publisher, topic, payload, qos, retain, properties, expiry_s)
             check_entry_size(self, message)
             self.effects.accepted = shared.publish_as(message, expiry_of(message))
+        return self.finish()
+
+    def receive_live(self, data: bytes, now_ms: int) -> Effects:
+        """Handle live messages of clients of another node."""
+        self.begin(now_ms)
+        pass_on(self, data)
+        return self.finish()
+
+    def send_all_away(self, reason: int, text: str, now_ms: int, reference: str = "") -> Effects:
+        """Disconnect all clients of this node; `reference` is where they may go instead [5: 0x9C]."""
+        self.begin(now_ms)
+        for session in list(self.sessions.values()):
+            connection = session.connection
+            if connection is not None:
+                connection.reference = reference
+                disconnect(self, connection, reason, text)
+        return self.finish()
+
+    def let_go(self, now_ms: int) -> Effects:
+        """Close connections that wait for what will never come back from the log."""
+        self.begin(now_ms)
+        shared = self.shared
+        if shared is not None:
+            gone = shared.gone
+            shared.gone = []
+            for pending in gone:
+                connection = pending.connection
+                if connection is not None and connection.state != CLOSED:
+                    disconnect(self, connection, SERVER_UNAVAILABLE, "this node was cut off from the cluster")
+                if pending.then is not None:
+                    pending.then(SERVER_UNAVAILABLE)
+                elif pending.accepted is not None:
+                    pending.accepted.reason = SERVER_UNAVAILABLE
         return self.finish()
 
     def set_access(self, access: Access | None) -> None:

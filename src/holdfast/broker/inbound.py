@@ -292,7 +292,7 @@ def forward(broker: "Broker", connection: Connection, data: bytes, run: PublishR
         counters.payload_sent += payload
         if not outbox.listed:
             broker.effects.write_to(to)
-    if route.nodes:
+    if route.nodes and connection is not broker.elsewhere:
         item = LiveItem(route.nodes, None, data[run.start : run.end])
         item.publisher = connection.publisher
         item.topic_field = route.topic_field

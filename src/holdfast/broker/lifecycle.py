@@ -36,6 +36,7 @@ from holdfast.protocol.mqtt.reasons import (
     REAUTHENTICATE,
     RETAIN_NOT_SUPPORTED,
     SERVER_BUSY,
+    SERVER_UNAVAILABLE,
     SESSION_TAKEN_OVER,
     SUCCESS,
     reason_name,
@@ -217,6 +218,9 @@ def accept_connect(
         return
     shared = broker.shared
     if shared is not None:
+        if not shared.accepts:
+            refuse(broker, connection, SERVER_UNAVAILABLE, client_id, username)
+            return
         shared.attach(connection, attach_entry(broker, connection, packet), packet, assigned, auth_data)
         return
     if old is not None:
@@ -492,6 +496,8 @@ def disconnect_packet(connection: Connection, reason: int, text: str) -> bytes:
     """Return DISCONNECT, with the reason in words unless that is too large for the client [5: MQTT-3.14.2-3]."""
     properties = Properties()
     properties.reason_string = text
+    if connection.reference:  # [5: 4.11]
+        properties.server_reference = connection.reference
     data = encode_disconnect(Disconnect(reason, properties), connection.agreed.version)
     if len(data) > connection.agreed.max_packet_size:
         data = encode_disconnect(Disconnect(reason), connection.agreed.version)

@@ -216,6 +216,7 @@ class Connection:
         self.parked = False  # nothing more is handled before the log has answered
         self.drops_will = False
         self.new_expiry_s = -1
+        self.reference = ""  # where else the client may connect, for a DISCONNECT that says so
 
 
 # Sessions.

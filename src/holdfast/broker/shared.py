@@ -177,6 +177,8 @@ class Shared:
         self.pending: deque[Pending] = deque()
         self.barrier: Pending | None = None  # that has not left yet: whoever reads now may wait for the same one
         self.ticking = False
+        self.accepts = True  # new clients; not while the cluster has no quorum, or this node is being drained
+        self.saw_gap = False  # an own frame was passed over, since one before it is missing
         self.settled: list[Pending] = []  # what waited for entries of the message at hand
         self.read_on: list[Connection] = []  # whose next packets may be handled
         self.gone: list[Pending] = []
@@ -434,6 +436,8 @@ class Shared:
                 apply_entry(self, entry, head.node, pending)
         else:
             self.passed_over += 1
+            if head.node == self.node and head.instance == self.instance and head.counter > self.returned:
+                self.saw_gap = True
         recorder = broker.recorder
         recorder.finish()
         offset = log.order(1)

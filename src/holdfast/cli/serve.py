@@ -2,6 +2,7 @@
 
 import logging
 import platform
+from typing import Annotated
 
 import typer
 
@@ -10,7 +11,19 @@ from holdfast.cli.options import Assignments, Config, Data, Listen
 from holdfast.errors import UsageError
 
 
-def serve(config: Config = None, listen: Listen = None, data: Data = None, assignments: Assignments = None) -> None:
+def serve(
+    config: Config = None,
+    listen: Listen = None,
+    data: Data = None,
+    assignments: Assignments = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="URLS", help="NATS servers that keep the log of a cluster, separated by commas."
+        ),
+    ] = None,
+    node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="The name of this node in it.")] = None,
+) -> None:
     """
     Run the broker.
 
@@ -28,12 +41,19 @@ def serve(config: Config = None, listen: Listen = None, data: Data = None, assig
         holdfast serve --listen tcp://127.0.0.1:2883 --data /var/lib/holdfast
 
         HOLDFAST_RETAINER__STORAGE_TYPE=ram holdfast serve
+
+        holdfast serve --cluster nats://h1:4222,nats://h2:4222,nats://h3:4222 --node a
     """
     from holdfast import diagnostics
     from holdfast.config import load
     from holdfast.server import run
 
-    loaded = load(config, listen or (), data, assignments or ())
+    given = list(assignments or ())
+    if cluster is not None:
+        given.append(f"cluster.url={cluster}")
+    if node is not None:
+        given.append(f"cluster.node={node}")
+    loaded = load(config, listen or (), data, given)
     diagnostics.configure(loaded.settings.log.level, loaded.settings.log.format)
     log = logging.getLogger("holdfast")
     details = {"version": __version__, "build": build.name(), "python": platform.python_version()}

@@ -67,6 +67,14 @@ class Sender:
         self.trouble = ""
         self._fill()
 
+    def forget(self) -> None:
+        """Nothing of what waits is wanted any more; the next counter may be any."""
+        self._queue.clear()
+        self.waiting_bytes = 0
+        self._sent = 0
+        self._round += 1
+        self._first_stored = self._last_stored = 0
+
     def resend(self) -> None:
         """There was a gap. Each message behind it says so; together they call for one more round, not for many."""
         if self._sent and self._first_stored and self.position >= self._first_stored:

@@ -99,6 +99,7 @@ class Stream:
         self.identity = ""  # when the stream was made: another one with this name has another
         self.first_seq = 0
         self.last_seq = 0
+        self.size = 0  # in bytes
         self.lag: dict[str, int] = {}  # of each replica that is behind or gone
         self.leader = ""
         self._target = 0  # how far to read before being ready
@@ -193,6 +194,10 @@ class Stream:
         """Of our own messages one has come back that is not the next."""
         self._sender.resend()
 
+    def forget(self) -> None:
+        """Give up what was sent and has not come back: nobody would take it any more."""
+        self._sender.forget()
+
     async def trim(self, below: int) -> None:
         """Cut off everything before the message `below`. For what every node has in its own state."""
         body = json.dumps({"seq": below}).encode()
@@ -261,6 +266,7 @@ class Stream:
             raise NoAnswer(str(error.get("description")))
         self.identity = self.identity or answer["created"]
         self.first_seq = answer["state"]["first_seq"]
+        self.size = answer["state"]["bytes"]
         self.last_seq = max(answer["state"]["last_seq"], self.position)
         cluster = answer.get("cluster", {})
         self.leader = cluster.get("leader", "")
@@ -358,3 +364,16 @@ class Stream:
         if (state, why) != (self.state, self.why):
             self.state, self.why = state, why
             self.on_state(state, why)
+
+
+async def first_message(connection: Connection, options: StreamOptions) -> int:
+    """The sequence of the first message that the log still has; 1 where there is no log yet."""
+    while True:
+        try:
+            answer = json.loads(await connection.request(f"$JS.API.STREAM.INFO.{options.stream}", timeout_s=ASK_S))
+        except NoAnswer:
+            await asyncio.sleep(TICK_S)
+            continue
+        if "error" in answer:
+            return 1
+        return max(1, int(answer["state"]["first_seq"]))

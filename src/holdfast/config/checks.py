@@ -33,8 +33,30 @@ def shown(value: object) -> str:
 
 def problems_of(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
     """Returns what is wrong with settings that are each valid, with where each came from."""
-    found = [*_listeners(settings), *_files(settings), *_rights(settings), *_quantities(settings)]
+    found = [
+        *_listeners(settings),
+        *_files(settings),
+        *_rights(settings),
+        *_quantities(settings),
+        *_cluster(settings),
+    ]
     return [Problem(p.key, p.message, origins.get(p.key, "")) for p in found]
+
+
+def _cluster(settings: Settings) -> Iterator[Problem]:
+    cluster = settings.cluster
+    if not cluster.url:
+        if cluster.node:
+            yield Problem("cluster.node", "a node was named and no log servers, expected cluster.url too")
+        return
+    if not cluster.node:
+        yield Problem("cluster.node", "expected a name for this node, which no other has, such as a")
+    elif not cluster.node.replace("-", "").replace("_", "").isalnum():
+        yield Problem("cluster.node", f"got {shown(cluster.node)}, expected letters, digits, - and _")
+    if settings.retainer.storage_type == "ram":
+        yield Problem(
+            "retainer.storage_type", 'got "ram", expected "disc" or "disc_only": a node must know what it has read'
+        )
 
 
 def _listeners(settings: Settings) -> Iterator[Problem]:

@@ -480,6 +480,56 @@ class Log(Section):
     format: Literal["text", "json"] = Field(default="text", description="`text` for people, `json` for machines.")
 
 
+class Cluster(Section):
+    """Many nodes on one log, which NATS JetStream keeps. Without `url` the broker stands alone.
+
+    Limits and policies of `[retainer]`, `limits.max_queued_messages` and `limits.max_queued_bytes` are then the same on
+    all nodes: the first node's until one is told others by a reload. Everything else is each node's own.
+    """
+
+    url: Annotated[list[str], BeforeValidator(one_or_many)] = Field(
+        default=[], description="The NATS servers that keep the log, as `nats://host:port` or `tls://host:port`."
+    )
+    node: str = Field(default="", description="The name of this node, which no other may have.")
+    name: str = Field(default="holdfast", description="The name of the cluster; several can share the same servers.")
+    reads: Literal["fresh", "local"] = Field(
+        default="fresh",
+        description="`fresh`: whoever subscribes finds everything that anybody was told is stored, on any node; "
+        "`local`: what this node has read so far.",
+    )
+    node_timeout: Duration = Field(
+        default=10,
+        description="A node that is silent for so long is declared down; one that has no quorum for so long sends its "
+        "clients away.",
+    )
+    batch: Size = Field(default=128 << 10, description="Bytes of entries that one message of the log holds.")
+    replicas: Annotated[int, Field(ge=1, le=5)] = Field(
+        default=3, description="Servers that keep a copy of the log; more than half of them must have a message."
+    )
+    monitor: Annotated[list[str], BeforeValidator(one_or_many)] = Field(
+        default=[],
+        description="Monitoring addresses of the NATS servers, as `http://host:8222`: it is checked there that they "
+        "sync before they answer.",
+    )
+    user: str = Field(default="", description="User name for NATS.")
+    password_file: Path | None = Field(default=None, description="File with the password for NATS.")
+    token_file: Path | None = Field(default=None, description="File with a token for NATS.")
+    credentials_file: Path | None = Field(default=None, description="Credentials file (`.creds`) for NATS.")
+    nkey_file: Path | None = Field(default=None, description="File with an NKEY seed for NATS.")
+    ca: Path | None = Field(default=None, description="Certificate authority of the NATS servers.")
+    cert: Path | None = Field(default=None, description="Client certificate for NATS.")
+    key: Path | None = Field(default=None, description="Key of the client certificate.")
+    advertise: str = Field(
+        default="",
+        description="Where clients reach this node, as `host:port`: told to those who have to leave another.",
+    )
+    log_size: Size = Field(
+        default=1 << 30,
+        description="Bytes of the log before it is cut below what all nodes have; a node that was away for longer "
+        "takes its state from another.",
+    )
+
+
 class Settings(Section):
     """The whole configuration."""
 
@@ -512,6 +562,7 @@ class Settings(Section):
     bans: Bans = Bans()
     api: Api = Api()
     sn: Sn = Sn()
+    cluster: Cluster = Cluster()
     sys: Sys = Sys()
     log: Log = Log()
     access: list[AccessRule] = Field(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from holdfast.broker.core import Broker
-from holdfast.broker.effects import Accepted, Effects, Release
+from holdfast.broker.effects import Accepted, Effects, LiveItem, Release
 from holdfast.broker.log import Log
 from holdfast.broker.message import Publisher
 from holdfast.broker.ports import Peer
@@ -35,6 +35,11 @@ class Driver:
         self.log = broker.log
         self.release = Release(broker.log, broker.counters)
         self.last_ms = 0
+        self.skew_ms = 0  # by which the clock of the log is ahead of the one of this machine
+        # Where nodes share a log: called when there is something to propose, and with what other nodes' clients want.
+        self.on_proposed: Callable[[], None] | None = None
+        self.on_live: Callable[[list[LiveItem]], None] | None = None
+        self.proposing = False
         self.working = False
         self.ticker: asyncio.TimerHandle | None = None
         self.notes_left = NOTES_PER_TICK
@@ -51,7 +56,7 @@ class Driver:
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, never going backwards."""
-        now = int(time.time() * 1000)
+        now = int(time.time() * 1000) + self.skew_ms
         if now > self.last_ms:
             self.last_ms = now
         return self.last_ms
@@ -75,6 +80,23 @@ class Driver:
 
     def on_challenge(self, ticket: int, data: bytes) -> None:
         self.carry_out(self.broker.on_challenge(ticket, data, self.now_ms()))
+
+    def apply(self, sequence: int, time_ms: int, frame: bytes) -> None:
+        """A message of the log that nodes share."""
+        shared = self.broker.shared
+        assert shared is not None
+        self.carry_out(shared.apply(sequence, time_ms, frame))
+
+    def receive_live(self, data: bytes) -> None:
+        """Live messages of another node's clients."""
+        self.carry_out(self.broker.receive_live(data, self.now_ms()))
+
+    def send_all_away(self, reason: int, text: str, reference: str = "") -> None:
+        self.carry_out(self.broker.send_all_away(reason, text, self.now_ms(), reference))
+
+    def let_go(self) -> None:
+        """Close what waits for entries that will never come back."""
+        self.carry_out(self.broker.let_go(self.now_ms()))
 
     def kick(self, client_id: str, reason: int, text: str) -> bool:
         """Disconnect a client by an operator's wish; False when it is not connected."""
@@ -180,9 +202,23 @@ class Driver:
             self.sightings.write(effects.seen, effects.unseen, self.loop.time())
             effects.seen.clear()
             effects.unseen = 0
+        if effects.live:
+            if self.on_live is not None:
+                self.on_live(effects.live)
+            effects.live.clear()
+        shared = self.broker.shared
+        if shared is not None and not self.proposing and (shared.entries or shared.interest.changes):
+            self.proposing = True
+            self.loop.call_soon(self.propose)
         if not self.working and self.broker.has_work():
             self.working = True
             self.loop.call_soon(self.on_work)
+
+    def propose(self) -> None:
+        """Send what the calls of this turn have proposed."""
+        self.proposing = False
+        if self.on_proposed is not None:
+            self.on_proposed()
 
     def on_durable(self, offset: int, error: StoreError | None) -> None:
         """The log has come so far, or could not: those who waited for what is lost are sent away."""

@@ -14,7 +14,7 @@ from holdfast.state.environment import MAPPED_MOST
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.followers import FollowerProcess, Report, history_process, state_process
 from holdfast.storage.history_options import HistoryOptions
-from holdfast.storage.loading import load_retained, load_sessions, use_disk
+from holdfast.storage.loading import load_cluster, load_retained, load_sessions, use_disk
 from holdfast.storage.progress import StartProgress
 from holdfast.storage.recovery import Recovered, recover
 
@@ -37,6 +37,7 @@ class DiskStorage:
         self.problems: dict[str, str] = {}
         self.paused: dict[str, str] = {}
         self.on_applied: Callable[[int], None] = lambda offset: None
+        self.shares = False  # the offsets are those of a log that others write to too
         self.trims = False  # memory of what was read from disk is given back
 
     def open(self, durability: str, history_filters: list[str] | None, records_live: bool) -> JournalLog:
@@ -69,6 +70,50 @@ class DiskStorage:
         )
         return self.log
 
+    def load_shared(self, broker: Broker, in_memory: bool) -> None:
+        """Fill a broker that shares its log with what this node knew of it. The time is that of the log."""
+        recovered = self.recovered
+        assert recovered is not None
+        shared = broker.shared
+        assert shared is not None
+        position = recovered.store.sessions.cluster().position
+        now_ms = position.time_ms if position is not None else 0
+        gc.disable()
+        try:
+            self.load_topics(broker, now_ms, in_memory)
+            load_cluster(broker, recovered.store, self.progress)
+        finally:
+            gc.enable()
+            self.progress.close()
+        recovered.store.environment.trim()
+        broker.retained.tombstones.known_since = broker.log.position
+        details = {"retained": broker.retained.count, "sessions": len(broker.sessions), "replayed": recovered.replayed}
+        log.info("recovered", extra={**details, "offset": broker.log.position, "sequence": shared.sequence})
+
+    def load_topics(self, broker: Broker, now_ms: int, in_memory: bool) -> None:
+        recovered = self.recovered
+        assert recovered is not None
+        if in_memory:
+            load_retained(broker, recovered.store, now_ms, self.progress)
+            return
+        index = use_disk(broker, recovered.store, now_ms, self.progress)
+        self.on_applied = index.view.on_applied
+        assert self.log is not None
+        # One that does not get on at all holds nobody up: it is reported, and started again.
+        self.log.is_state_behind = lambda: index.view.is_full() and "state" not in self.problems
+        self.trims = True
+
+    def save_state(self) -> Path:
+        """Copy the state as it is on disk to a folder of its own; returns the file. Blocks."""
+        recovered = self.recovered
+        assert recovered is not None
+        folder = self.folder.root / "copy"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        path = folder / "data.mdb"
+        path.unlink(missing_ok=True)
+        recovered.store.environment.env.copy(str(folder), compact=True)
+        return path
+
     def load(self, broker: Broker, now_ms: int, in_memory: bool) -> Effects:
         """Fill a broker that uses the log of this folder with the retained set and the sessions of before; returns what
         follows from that.
@@ -77,15 +122,7 @@ class DiskStorage:
         assert recovered is not None
         gc.disable()  # what is loaded stays: looking for garbage in it again and again only takes time
         try:
-            if in_memory:
-                load_retained(broker, recovered.store, now_ms, self.progress)
-            else:
-                index = use_disk(broker, recovered.store, now_ms, self.progress)
-                self.on_applied = index.view.on_applied
-                assert self.log is not None
-                # One that does not get on at all holds nobody up: it is reported, and started again.
-                self.log.is_state_behind = lambda: index.view.is_full() and "state" not in self.problems
-                self.trims = True
+            self.load_topics(broker, now_ms, in_memory)
             effects = load_sessions(broker, recovered.store, now_ms, self.progress)
         finally:
             gc.enable()
@@ -114,7 +151,8 @@ class DiskStorage:
     def tick(self) -> None:
         assert self.recovered is not None
         assert self.log is not None
-        self.recovered.journal.reserve(self.log.position + 1)
+        if not self.shares:
+            self.recovered.journal.reserve(self.log.position + 1)
         if self.trims:
             self.loop.run_in_executor(None, self.recovered.store.environment.trim, MAPPED_MOST)
 
