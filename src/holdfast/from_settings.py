@@ -70,6 +70,7 @@ def sensor_settings(settings: Settings, listener: Listener) -> SnSettings:
     to.response_ms = milliseconds(sn.response_timeout)
     to.backoff_ms = milliseconds(sn.backoff)
     to.retries = sn.retries
+    to.session_expiry_max = int(sn.session_expiry_max)
     to.max_clients = listener.max_connections or sn.max_clients
     to.max_clients_per_host = sn.max_clients_per_address
     to.max_topics = sn.max_topics

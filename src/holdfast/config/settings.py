@@ -418,6 +418,12 @@ class Sn(Section):
     retries: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=100)] = Field(
         default=4, description="Resends before a client that does not answer is taken to be lost."
     )
+    session_expiry_max: Annotated[WholeSeconds, Field(le=4_294_967_295)] = Field(
+        default=86400,
+        description="Longest time that the session of a client without a name outlives its connection, and that such a "
+        "client is silent if its CONNECT names no keep alive; 0 is as long as `limits.session_expiry_max` says, and "
+        "for ever.",
+    )
     max_clients: Count = Field(default=100_000, description="Clients at once on one listener; 0 is no limit.")
     max_clients_per_address: Count = Field(
         default=0, description="Clients at once from one address, whatever their port; 0 is no limit."

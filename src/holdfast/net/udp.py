@@ -6,6 +6,7 @@ effects of all of it are carried out once.
 
 import asyncio
 import logging
+import secrets
 import socket
 from collections import deque
 
@@ -194,6 +195,9 @@ class UdpEndpoint(Datagrams):
 
     def open(self, address: object, envelope: Envelope | None) -> DatagramPeer:
         return SnPeer(self, address, envelope)
+
+    def unguessable_id(self) -> int:
+        return secrets.randbelow(65_535) + 1
 
     def send(self, packet: bytes, address: object, envelope: Envelope | None) -> None:
         self.driver.broker.counters.bytes_sent += len(packet)
