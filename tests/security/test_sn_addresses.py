@@ -46,7 +46,7 @@ def world_with_much(**settings: object) -> World:
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize(
-    "connect, subscribe",
+    ("connect", "subscribe"),
     [
         pytest.param(CONNECT_2, "06 08 {:02X} 00 02 23", id="2.0 by name"),
         pytest.param(CONNECT_12, "06 12 {:02X} 00 02 23", id="1.2 by number"),

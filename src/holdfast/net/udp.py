@@ -13,7 +13,8 @@ from collections import deque
 from holdfast.broker.session import Connection
 from holdfast.broker.sn.gateway import Gateway
 from holdfast.broker.sn.ports import DatagramPeer, Datagrams, SnSettings
-from holdfast.net.admission import ListenerPolicy, key_of_host
+from holdfast.identity.hosts import key_of_host
+from holdfast.net.admission import ListenerPolicy
 from holdfast.net.driver import Driver
 from holdfast.net.login import Login
 from holdfast.net.peer import GONE, format_address

@@ -186,6 +186,7 @@ def test_a_large_snapshot_leaves_whole_and_at_the_pace(
     for number, address in enumerate(addresses):
         endpoint.arrive(bytes.fromhex("0D 01 01 00 01 02 02 58 00 00") + b"%03d" % number, address)
     for address in addresses:
+        endpoint.gateway.connections[address].proof.proven = True
         endpoint.arrive(SUBSCRIBE_ALL, address)
     loop.pass_time(60)
     for address in addresses:

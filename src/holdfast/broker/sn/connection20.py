@@ -149,10 +149,10 @@ class SnConnection20(SnConnection):
         broker = self.broker
         connect = self.connect
         asked_s = connect.expiry_s if connect.expiry_s != NONE else 0
-        # What the client cannot be told must stay as it asked for it [3.1.2.7-1, 3.1.2.7-2], if it has a name: any number
-        # of sessions for ever would be too much for a datagram each.
-        asks_in_vain = connect.takes_suggestions or not self.connection.username
-        session.expiry_s = self.cap_expiry(asked_s) if asks_in_vain else asked_s
+        # What the client cannot be told must stay as it asked for it [3.1.2.7-1, 3.1.2.7-2]. That is for clients with a
+        # name: a session for ever would be too much for a datagram from anywhere.
+        is_capped = connect.takes_suggestions or not self.connection.username
+        session.expiry_s = self.cap_expiry(asked_s) if is_capped else asked_s
         keep_alive_s = connect.keep_alive_s
         most_s = broker.settings.keep_alive_max
         if connect.takes_suggestions and 0 < most_s < keep_alive_s:

@@ -2,8 +2,8 @@
 
 A source address is a claim, not a proof. So an address that has not connected is answered with no more bytes than it
 sent (GWINFO excepted, which the protocol demands), not often, and can change nothing; one that has connected is sent
-little until it has proven itself (see proof.py). A connection stays until a CONNECT that may have its client id has been
-accepted. DISCONNECT is not answered, or two gateways could go on answering each other.
+little until it has proven itself (see proof.py). A connection stays until a CONNECT that may have its client id has
+been accepted. DISCONNECT is not answered, or two gateways could go on answering each other.
 """
 
 from typing import TYPE_CHECKING, Final, final

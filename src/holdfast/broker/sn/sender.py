@@ -1,8 +1,9 @@
 """The messages on their way to one client of MQTT-SN, while it is awake and while it sleeps.
 
 Only one exchange may be under way to a client at a time (REGISTER, a PUBLISH at QoS 1 or 2, PUBREL), and only while the
-client is awake. An address that has not been proven is challenged before it is sent more than a little (see proof.py). The session sees that as a window of one or none, the snapshots as `busy`. What cannot leave at once
-waits in `pending`, in order: at most one message above QoS 0, and a bounded number at QoS 0.
+client is awake. The session sees that as a window of one or none, the snapshots as `busy`. What cannot leave at once
+waits in `pending`, in order: at most one message above QoS 0, and a bounded number at QoS 0. An address that has not
+been proven is challenged before it is sent more than a little (see proof.py).
 """
 
 from typing import TYPE_CHECKING, Final, final
