@@ -36,8 +36,8 @@ class Forger:
         assert self.received <= 3 * self.sent, f"{self.sent} bytes in, {self.received} bytes to the victim"
 
 
-def world_with_much(**settings: object) -> World:
-    world = World(**settings)
+def world_with_much() -> World:
+    world = World()
     for number in range(100):
         world.publish(f"big/{number}", bytes(1000), retain=True)
     world.publish("zz", bytes(1000), retain=True)
