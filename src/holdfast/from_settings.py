@@ -33,6 +33,8 @@ def broker_settings(settings: Settings) -> BrokerSettings:
     to.max_connections = limits.max_connections
     to.connect_timeout_ms = milliseconds(limits.connect_timeout)
     to.connect_rate = limits.connect_rate
+    to.user_message_rate = limits.message_rate_per_user
+    to.user_byte_rate = limits.byte_rate_per_user
     to.max_inflight = min(limits.max_inflight, 65534)
     to.receive_maximum = limits.receive_maximum
     to.topic_alias_maximum = limits.topic_alias_maximum

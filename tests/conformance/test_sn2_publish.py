@@ -332,6 +332,17 @@ def test_too_many_messages_are_congestion() -> None:
     world.play("peer", f"{CONNECT}\n{publish} 00\n{publish} 00\n{publish} F1\n~ 1\n{publish} 00")
 
 
+@pytest.mark.parametrize("setting", [{"broker_user_message_rate": 2.0}, {"broker_user_byte_rate": 4.0}])
+def test_sensors_share_the_rates_of_their_user(setting: dict[str, float]) -> None:
+    world = World(open_filters=[b"a/#"], open_retain=True, **setting)  # type: ignore[arg-type]
+    publish = "0C 03 23 00 05 00 03 61 2F 62 6F 6E -> 05 04 00 05"
+    world.play("one", f"{CONNECT}\n{publish} 00")
+    world.play("two", f"{CONNECT.replace('63 31', '63 32')}\n{publish} 00\n{publish} F1")
+    world.play("stranger", "0A 12 13 00 03 61 2F 63 6F 6E -> -")
+    assert world.retained("a/c") is None, "a publish without a connection counts too"
+    world.play("one", f"~ 1\n{publish} 00")
+
+
 # Without a session.
 
 

@@ -230,6 +230,7 @@ async def restore(services: ServicesDep, caller: CallerDep, asked: RestoreReques
 @router.post("/publish", tags=["messages"], summary="Publish a message", response_model=Published)
 async def publish(services: ServicesDep, caller: CallerDep, asked: Publication) -> Response:
     """Answered when the message is durable. An empty payload with `retain` deletes what is retained."""
+    services.admit(caller, [asked])
     [accepted] = (await services.retained.publish([asked], caller)).accepted
     reason = accepted.reason
     return JSONResponse({"version": accepted.offset, "reason": reason, "reason_name": reason_name(reason)})
@@ -240,6 +241,7 @@ async def publish_batch(
     services: ServicesDep, caller: CallerDep, asked: Annotated[list[Publication], Body(min_length=1, max_length=1000)]
 ) -> Response:
     """In order, as one operation, answered when all are durable. One that is not valid stops those after it."""
+    services.admit(caller, asked)
     done = await services.retained.publish(asked, caller)
     body = {"operation": done.operation, "count": len(asked), "refused": done.refused}
     return JSONResponse({**body, "version": done.accepted[-1].offset})

@@ -223,6 +223,7 @@ async def publish(services: ServicesDep, caller: CallerDep, asked: EmqxPublish) 
     encode_text(asked.clientid)
     if "\0" in asked.clientid:
         raise Problem(400, "clientid has a NUL, expected text without")
+    services.admit(caller, [one])
     [accepted] = (await services.retained.publish([one], caller, asked.clientid if caller.admin else "")).accepted
     reason, name = accepted.reason, f"{accepted.offset:032X}"
     if reason == NO_MATCHING_SUBSCRIBERS:

@@ -196,6 +196,15 @@ class Limits(Section):
     )
     connect_rate: Count = Field(default=0, description="New connections a second; 0 is no limit.")
     message_rate: Count = Field(default=0, description="Publishes a second from one client; 0 is no limit.")
+    message_rate_per_user: Count = Field(
+        default=0,
+        description="Publishes a second from one user, all connections and the API together; 0 is no limit. All "
+        "clients without a name are one user. Who is over it is read from more slowly; MQTT-SN is answered with "
+        "congestion, the API with 429.",
+    )
+    byte_rate_per_user: Size = Field(
+        default=0, description="Bytes a second from one user, in the same way; 0 is no limit."
+    )
     max_inflight: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=65535)] = Field(
         default=1000,
         description="Unacknowledged QoS 1 and 2 messages to one client; its own Receive Maximum may be lower.",

@@ -14,17 +14,14 @@ from collections.abc import Hashable
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.broker.rate import LeakyBucket
+from holdfast.broker.rate import BURST_S, LeakyBucket
 from holdfast.identity.hosts import host_key, key_of_host, parse_address
 
 if TYPE_CHECKING:
-    from holdfast.net.peer import StreamPeer
     from holdfast.net.tls import Certificates
 
 Network = IPv4Network | IPv6Network
 
-# How long a client may save up unused rate.
-BURST_S = 1.0
 # Addresses whose rate is remembered before the idle ones are forgotten.
 REMEMBERED_RATES = 10_000
 # Addresses whose failures are remembered. With more of them the oldest are forgotten; the list never grows.
@@ -103,19 +100,14 @@ class ListenerPolicy:
             self.limits.release(peer.host)
         self.buckets.pop(peer, None)
 
-    def throttle(self, peer: StreamPeer, packets: int) -> None:
-        """Counts packets of a client; one that is over its rate is not read from until it is within it again."""
+    def pour(self, peer: Guest, packets: int, now: float) -> float:
+        """Counts packets of a client; returns for how many seconds nothing more should be read from it."""
+        if not self.message_rate:
+            return 0.0
         bucket = self.buckets.get(peer)
         if bucket is None:
             bucket = self.buckets[peer] = LeakyBucket(self.message_rate, self.message_rate * BURST_S)
-        wait_s = bucket.pour(packets, peer.driver.loop.time())
-        if wait_s > 0 and peer.transport is not None:
-            peer.transport.pause_reading()
-            peer.driver.loop.call_later(wait_s, self.resume, peer)
-
-    def resume(self, peer: StreamPeer) -> None:
-        if peer.transport is not None and not peer.transport.is_closing():
-            peer.transport.resume_reading()
+        return bucket.pour(packets, now)
 
 
 class ConnectionLimits:

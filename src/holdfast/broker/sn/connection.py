@@ -308,9 +308,14 @@ class SnConnection(SnSender):
             return False
         return not self.heard or self.broker.now_ms - self.connection.connected_at_ms <= DUPLICATE_CONNECT_MS
 
-    def is_in_rate(self) -> bool:
-        """Return whether one more packet fits into the client's rate, which has a second's worth of burst."""
-        return self.publish_rate is None or self.publish_rate.offer(self.broker.now_ms / 1000)
+    def is_in_rate(self, size: int) -> bool:
+        """Return whether one more publish fits into the rates of the client and its user, with a second's burst."""
+        broker = self.broker
+        now_s = broker.now_ms / 1000
+        if self.publish_rate is not None and not self.publish_rate.offer(now_s):
+            return False
+        rates = broker.user_rates
+        return not rates.is_limited or rates.admit(self.connection.username, 1, size, now_s)
 
     def subscribe(self, request: SubscriptionRequest) -> int:
         """Make a subscription; returns the granted QoS, or the reason why not. After SUBACK, call `send_snapshots`."""

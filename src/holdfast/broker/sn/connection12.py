@@ -213,7 +213,7 @@ class SnConnection12(SnConnection):
         if not field:  # [SN12-08]
             self.write(v12.encode_puback(packet.topic_id, packet.packet_id, v12.INVALID_TOPIC_ID))
             return
-        if not self.is_in_rate():
+        if not self.is_in_rate(len(packet.payload)):
             code = v12.CONGESTION
         elif packet.qos > 0 and packet.packet_id == 0:
             code = v12.NOT_SUPPORTED

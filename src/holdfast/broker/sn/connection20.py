@@ -264,7 +264,7 @@ class SnConnection20(SnConnection):
                 return
         if packet.retain and not self.broker.settings.retain_available:
             raise ProtocolError("RETAIN is set, but retained messages are off", RETAIN_NOT_SUPPORTED)
-        if not self.is_in_rate():
+        if not self.is_in_rate(len(packet.payload)):
             self.acknowledge(packet, v2.CONGESTION)
             return
         reason = accept_publish(

@@ -439,6 +439,10 @@ class Gateway:
         if not field or not self.open_filters or not self.open_rate.allow(host, broker.now_ms):
             self.drop()
             return
+        rates = broker.user_rates
+        if rates.is_limited and not rates.admit("", 1, len(payload), broker.now_ms / 1000):
+            self.drop()
+            return
         retain = retain and self.settings.open_retain
         if not publish_unconnected(broker, publisher, self.open_filters, field, payload, retain):
             broker.counters.publishes_refused += 1
