@@ -185,7 +185,9 @@ async def history(
     before: Annotated[int, Query(ge=0, le=2**62, description="Only offsets below this one.")] = 0,
     limit: Limit = 100,
 ) -> Response:
-    """Newest first, live messages and refusals included."""
+    """Newest first, live messages and refusals included; fewer than `limit` where they are large. `next` is `before` of
+    the next page.
+    """
     caller.need_read(encode_text(topic))
     return JSONResponse(await services.history.of_topic(topic, before, limit, caller))
 
