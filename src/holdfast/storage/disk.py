@@ -3,11 +3,13 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
+from holdfast.errors import StoreError
 from holdfast.journal.log import JournalLog
 from holdfast.journal.writer import Event
 from holdfast.state.environment import MAPPED_MOST
@@ -47,16 +49,19 @@ class DiskStorage:
         """
         history = history_filters is not None
         try:
-            recovered = recover(
-                self.folder,
-                history=history,
-                schedule=self.loop.call_soon_threadsafe,
-                on_event=self.on_event,
-                progress=self.progress,
-            )
+            with self.in_one_sentence():
+                recovered = recover(
+                    self.folder,
+                    history=history,
+                    schedule=self.loop.call_soon_threadsafe,
+                    on_event=self.on_event,
+                    progress=self.progress,
+                )
         except BaseException:
             self.progress.close()
             raise
+        if self.folder.is_open_to_all():
+            log.warning("everybody can write to the data folder", extra={"folder": str(self.folder.root)})
         self.recovered = recovered
         for loss in recovered.losses:
             log.warning("recovery", extra={"found": loss})
@@ -69,6 +74,20 @@ class DiskStorage:
         )
         return self.log
 
+    @contextmanager
+    def in_one_sentence(self) -> Iterator[None]:
+        """Whatever stands in the files, also what was written to do harm, ends in one sentence for the operator."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except Exception as error:
+            log.debug("the data folder cannot be used", exc_info=True)
+            raise StoreError(
+                f"data folder {self.folder.root} cannot be used ({type(error).__name__}: {error}): "
+                "`holdfast doctor` says what is wrong with it"
+            ) from error
+
     def load(self, broker: Broker, now_ms: int, in_memory: bool) -> Effects:
         """Fill a broker that uses the log of this folder with the retained set and the sessions of before; returns what
         follows from that.
@@ -77,16 +96,17 @@ class DiskStorage:
         assert recovered is not None
         gc.disable()  # what is loaded stays: looking for garbage in it again and again only takes time
         try:
-            if in_memory:
-                load_retained(broker, recovered.store, now_ms, self.progress)
-            else:
-                index = use_disk(broker, recovered.store, now_ms, self.progress)
-                self.on_applied = index.view.on_applied
-                assert self.log is not None
-                # One that does not get on at all holds nobody up: it is reported, and started again.
-                self.log.is_state_behind = lambda: index.view.is_full() and "state" not in self.problems
-                self.trims = True
-            effects = load_sessions(broker, recovered.store, now_ms, self.progress)
+            with self.in_one_sentence():
+                if in_memory:
+                    load_retained(broker, recovered.store, now_ms, self.progress)
+                else:
+                    index = use_disk(broker, recovered.store, now_ms, self.progress)
+                    self.on_applied = index.view.on_applied
+                    assert self.log is not None
+                    # One that does not get on at all holds nobody up: it is reported, and started again.
+                    self.log.is_state_behind = lambda: index.view.is_full() and "state" not in self.problems
+                    self.trims = True
+                effects = load_sessions(broker, recovered.store, now_ms, self.progress)
         finally:
             gc.enable()
             self.progress.close()
