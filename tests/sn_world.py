@@ -57,9 +57,14 @@ class Air(Datagrams):
     def __init__(self) -> None:
         self.sent: list[tuple[object, bytes]] = []
         self.closed: list[tuple[object, str]] = []
+        self.challenges = 0x7000
 
     def open(self, address: object, envelope: Any) -> DatagramPeer:
         return Place(self, address, envelope)
+
+    def unguessable_id(self) -> int:
+        self.challenges += 1
+        return self.challenges
 
     def send(self, packet: bytes, address: object, envelope: Any) -> None:
         self.sent.append((address, packet if envelope is None else envelope.wrap(packet)))

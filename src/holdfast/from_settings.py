@@ -38,6 +38,8 @@ def broker_settings(settings: Settings) -> BrokerSettings:
     to.max_connections = limits.max_connections
     to.connect_timeout_ms = milliseconds(limits.connect_timeout)
     to.connect_rate = limits.connect_rate
+    to.user_message_rate = limits.message_rate_per_user
+    to.user_byte_rate = limits.byte_rate_per_user
     to.max_inflight = min(limits.max_inflight, 65534)
     to.receive_maximum = limits.receive_maximum
     to.topic_alias_maximum = limits.topic_alias_maximum
@@ -116,6 +118,7 @@ def sensor_settings(settings: Settings, listener: Listener) -> SnSettings:
     to.response_ms = milliseconds(sn.response_timeout)
     to.backoff_ms = milliseconds(sn.backoff)
     to.retries = sn.retries
+    to.session_expiry_max = int(sn.session_expiry_max)
     to.max_clients = listener.max_connections or sn.max_clients
     to.max_clients_per_host = sn.max_clients_per_address
     to.max_topics = sn.max_topics

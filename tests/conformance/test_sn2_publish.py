@@ -307,7 +307,9 @@ def test_a_message_that_fits_in_no_way_is_skipped_for_this_client_alone() -> Non
     small = "0C 01 01 00 01 02 00 3C 00 14 63 31 -> 06 02 00 00 01 00"
     world.play("small", f"{small}\n08 08 03 00 02 61 2F 23 -> 06 09 01 00 02 00, 09 03 13 00 03 61 2F 63 79")
     world.send("large", CONNECT.partition("->")[0].replace("63 31", "63 32"))
-    assert len(world.send("large", "08 08 03 00 02 61 2F 23")) == 3
+    world.play("large", "08 08 03 00 02 61 2F 23 -> 06 09 01 00 02 00, 08 10 01 70 01 FF FE 24")  # is it there?
+    world.play("large", "06 11 00 70 01 00 -> 08 10 01 70 02 FF FE 24")
+    assert len(world.send("large", "06 11 00 70 02 00")) == 2
 
 
 def test_a_message_that_no_datagram_can_hold_is_skipped_for_sensors_alone() -> None:
@@ -328,6 +330,17 @@ def test_too_many_messages_are_congestion() -> None:
     world = World(message_rate=2.0)
     publish = "0C 03 23 00 05 00 03 61 2F 62 6F 6E -> 05 04 00 05"
     world.play("peer", f"{CONNECT}\n{publish} 00\n{publish} 00\n{publish} F1\n~ 1\n{publish} 00")
+
+
+@pytest.mark.parametrize("setting", [{"broker_user_message_rate": 2.0}, {"broker_user_byte_rate": 4.0}])
+def test_sensors_share_the_rates_of_their_user(setting: dict[str, float]) -> None:
+    world = World(open_filters=[b"a/#"], open_retain=True, **setting)  # type: ignore[arg-type]
+    publish = "0C 03 23 00 05 00 03 61 2F 62 6F 6E -> 05 04 00 05"
+    world.play("one", f"{CONNECT}\n{publish} 00")
+    world.play("two", f"{CONNECT.replace('63 31', '63 32')}\n{publish} 00\n{publish} F1")
+    world.play("stranger", "0A 12 13 00 03 61 2F 63 6F 6E -> -")
+    assert world.retained("a/c") is None, "a publish without a connection counts too"
+    world.play("one", f"~ 1\n{publish} 00")
 
 
 # Without a session.

@@ -107,9 +107,11 @@ def watch(channel: WebSocket, *topics: str) -> None:
 
 
 def messages_on(channel: WebSocket) -> Iterator[dict[str, Any]]:
-    """What the channel tells of, message by message, until it is closed from the other side."""
+    """What the channel tells of, message by message, until it is closed from the other side, which has a minute."""
+    deadline = time.monotonic() + PATIENCE_S
     while payload := channel.recv():
         yield from json.loads(payload).get("messages", [])
+        assert time.monotonic() < deadline, "the channel goes on"
 
 
 @pytest.mark.parametrize("rules", [RULES, WITHOUT_BOB])

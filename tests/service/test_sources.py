@@ -28,7 +28,7 @@ from holdfast.service.folder import FolderSource
 from holdfast.service.history import HistoryService
 from holdfast.service.hygiene import HygieneService
 from holdfast.service.live import LiveSource
-from holdfast.service.messages import row_of, whole_of
+from holdfast.service.messages import whole_of
 from holdfast.service.past import Moment, wall_clock_ms
 from holdfast.service.requests import Publication, RestoreRequest, conditions_from
 from holdfast.service.retained import RetainedService
@@ -83,9 +83,14 @@ class Services:
         history = HistoryService(source)
         return cls(source, RetainedService(source, history), history, HygieneService(source), clock, made)
 
+    async def find(self, **conditions: Any) -> list[Message]:
+        """All portions of what meets the conditions."""
+        portions = self.retained.find(conditions_from(conditions), OPERATOR)
+        return [one async for portion in portions for one in portion]
+
     async def topics(self, topic_filter: str) -> dict[str, str]:
         """Topics that are retained now, with their payloads."""
-        found = await self.retained.find(conditions_from({"filter": topic_filter}), OPERATOR)
+        found = await self.find(filter=topic_filter)
         return {one.topic.decode(): one.payload.decode() for one in sorted(found, key=lambda one: one.topic)}
 
 
@@ -180,7 +185,7 @@ def case(expected: object) -> Callable[[Case], Case]:
 def found_by(name: str, expected: list[str], ahead_s: int = 0, **conditions: Any) -> None:
     async def run(services: Services) -> list[str]:
         services.clock.ahead_ms = ahead_s * 1000
-        found = await services.retained.find(conditions_from(conditions), OPERATOR)
+        found = await services.find(**conditions)
         return sorted(one.topic.decode() for one in found)
 
     CASES.append(pytest.param(run, expected, id=f"find by {name}"))
@@ -205,12 +210,12 @@ found_by("its own filter when hidden", ["$hidden/x"], filter="$hidden/#")
 
 @case(("UsageError", "hidden topics go with the filter '#' only, got 'a/#'"))
 async def hidden_topics_go_with_everything_only(services: Services) -> object:
-    return await services.retained.find(conditions_from({"filter": "a/#", "hidden": True}), OPERATOR)
+    return await services.find(filter="a/#", hidden=True)
 
 
 @case(("UsageError", "filter 'a/#/b' is not a topic filter, expected `#` last and alone, `+` alone in its level"))
 async def a_filter_that_is_none_is_refused(services: Services) -> object:
-    return await services.retained.find(conditions_from({"filter": "a/#/b"}), OPERATOR)
+    return await services.find(filter="a/#/b")
 
 
 def shown(message: Message) -> dict[str, Any]:
@@ -310,7 +315,7 @@ async def a_delete_is_undone_by_its_name(services: Services) -> object:
 @case(0)
 async def what_was_replaced_since_it_was_found_is_not_deleted(services: Services) -> object:
     await services.retained.publish([publication(topic="replaced/a", payload="1")], OPERATOR)
-    found = await services.retained.find(conditions_from({"filter": "replaced/#"}), OPERATOR)
+    found = await services.retained.find_writable(conditions_from({"filter": "replaced/#"}), OPERATOR)
     await services.retained.publish([publication(topic="replaced/a", payload="2")], OPERATOR)
     return (await services.retained.remove(found, OPERATOR)).count
 
@@ -411,13 +416,13 @@ async def a_delete_of_another_process_is_undone_from_the_history(services: Servi
 
 @case({"brief/over": "then", "brief/soon": "then"})
 async def the_past_is_shown_as_of_an_offset_with_expiry_as_of_then(services: Services) -> object:
-    rows = await services.history.rows_at(Moment(0, services.made.then, "brief/#"), OPERATOR)
-    return {row["topic"]: row_of(row)["text"] for row in rows}
+    portions = services.history.messages_at(Moment(0, services.made.then, "brief/#"), OPERATOR)
+    return {one.topic.decode(): one.payload.decode() async for portion in portions for one in portion}
 
 
 @case([])
 async def before_there_was_anything_nothing_was_retained(services: Services) -> object:
-    return await services.history.rows_at(Moment(1), OPERATOR)
+    return [portion async for portion in services.history.messages_at(Moment(1), OPERATOR)]
 
 
 @case([("cleared", "", "api"), ("set", "then", "api")])

@@ -15,8 +15,8 @@ import hashlib
 import logging
 import secrets
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.api.problem import Problem, response
 from holdfast.broker.core import Broker
+from holdfast.identity.turns import Crew, TooManyWait
 from holdfast.service.caller import Caller
 
 log = logging.getLogger("holdfast.api")
@@ -35,8 +36,7 @@ COOKIE = "holdfast"
 LOGIN_S = 12 * 3600
 LOGINS_MOST = 10_000
 LOGINS_MOST_OF_ONE = 100  # of one name: nobody can push others out
-# Logins that wait for their turn. More of them are told to come back, so that a flood of logins costs no memory.
-WAITING_MOST = 1000
+CHECKS_AT_ONCE = 2
 REMEMBER_S = 60.0
 SAFE = ("GET", "HEAD", "OPTIONS")
 OPEN_PATHS = ("/healthz", "/readyz", "/api/v1/login", "/api/v5/login", "/api/v1/whoami")
@@ -90,13 +90,12 @@ class ApiAuthenticator:
     ) -> None:
         self.broker = broker
         self.bans = bans
-        self.waiting = 0  # logins that are being checked
         self.keys = keys
         self.users = users
         self.admins = admins
         self.others_log_in = others_log_in
         self.generation = 0
-        self.pool = ThreadPoolExecutor(2, thread_name_prefix="holdfast-login")
+        self.crew = Crew("holdfast-login", CHECKS_AT_ONCE)
         self.salt = secrets.token_bytes(16)
         self.logins: dict[str, tuple[Caller, float]] = {}
         self.remembered: dict[bytes, tuple[Caller, float]] = {}
@@ -122,33 +121,39 @@ class ApiAuthenticator:
         self.remembered.clear()
 
     async def check(self, name: str, password: bytes, host: str) -> Caller | None:
-        """Slow hashing happens in a thread; an answer that was yes is remembered for a minute."""
-        if self.waiting >= WAITING_MOST:
-            raise Problem(503, "too many logins at once, try again later")
-        self.waiting += 1
+        """Slow hashing happens in a thread, one address after the other; an answer that was yes is remembered for a
+        minute. Raises when too many wait, and for an address that is banned meanwhile, whatever the answer.
+        """
         try:
-            caller = await self.find(name, password)
-        finally:
-            self.waiting -= 1
+            caller = await self.find(name, password, host)
+        except TooManyWait:
+            raise Problem(503, "too many logins at once, try again later") from None
+        self.refuse_banned(host)
         if caller is None and self.bans.on_failure(host, asyncio.get_running_loop().time()):
             log.warning("address banned after repeated failures to log in", extra={"address": host})
         return caller
 
-    async def find(self, name: str, password: bytes) -> Caller | None:
+    def refuse_banned(self, host: str) -> None:
+        if self.bans.bans(host, asyncio.get_running_loop().time()):
+            raise Problem(403, "the address is banned")
+
+    async def matches(self, known: Secrets, name: str, password: bytes, host: str) -> bool:
+        return await self.crew.do(host, partial(known.check, name, password), partial(self.refuse_banned, host))
+
+    async def find(self, name: str, password: bytes, host: str) -> Caller | None:
         digest = hashlib.sha256(self.salt + name.encode() + b"\0" + password).digest()
         known = self.remembered.get(digest)
         if known is not None and known[1] > time.monotonic():
             return known[0]
-        loop = asyncio.get_running_loop()
         generation = self.generation
         caller = None
-        if self.keys is not None and await loop.run_in_executor(self.pool, self.keys.check, name, password):
+        if self.keys is not None and await self.matches(self.keys, name, password, host):
             caller = Caller(name, True, self.broker)
-        elif self.users is not None and await loop.run_in_executor(self.pool, self.users.check, name, password):
+        elif self.users is not None and await self.matches(self.users, name, password, host):
             if name not in self.broker.settings.banned_users:
                 caller = Caller(name, name in self.admins, self.broker)
         if generation != self.generation:
-            return await self.find(name, password)  # held against keys and users that are no more
+            return await self.find(name, password, host)  # held against keys and users that are no more
         if caller is not None:
             if len(self.remembered) > 1000:
                 self.remembered.clear()
@@ -191,8 +196,7 @@ class ApiAuthenticator:
         nobody is, and for an address that is banned.
         """
         address = address_of(connection)
-        if self.bans.bans(address, asyncio.get_running_loop().time()):
-            raise Problem(403, "the address is banned")
+        self.refuse_banned(address)
         if self.is_closed:
             raise Problem(403, NO_KEYS)
         if self.is_open:
@@ -215,7 +219,7 @@ class ApiAuthenticator:
         return None if caller is None else Identity(caller, generation)
 
     def stop(self) -> None:
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        self.crew.stop()
 
 
 def address_of(connection: HTTPConnection) -> str:

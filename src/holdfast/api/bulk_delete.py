@@ -28,8 +28,8 @@ class BulkDelete:
         return {
             "dry_run": True,
             "count": len(found),
-            "bytes": sum(message.size() for message in found),
-            "sample": [message.topic.decode() for message in found[:SAMPLE]],
+            "bytes": sum(one.size for one in found),
+            "sample": [one.topic.decode() for one in found[:SAMPLE]],
             "token": f"{expires}.{self.sign(conditions, caller, len(found), expires)}",
         }
 

@@ -24,6 +24,7 @@ CODES = {
     410: "GONE",
     413: "TOO_LARGE",
     422: "BAD_REQUEST",
+    429: "TOO_MANY_REQUESTS",
     503: "SERVICE_UNAVAILABLE",
 }
 

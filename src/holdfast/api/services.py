@@ -10,12 +10,14 @@ from holdfast.api.bulk_delete import BulkDelete
 from holdfast.api.cursors import SealedCursors
 from holdfast.api.metrics_history import MetricsHistory
 from holdfast.api.pages import CursorPages
+from holdfast.api.problem import Problem
 from holdfast.api.status import ServerStatus
 from holdfast.api.tree import TopicTree
 from holdfast.service.caller import Caller
 from holdfast.service.history import HistoryService
 from holdfast.service.hygiene import HygieneService
 from holdfast.service.live import LiveSource
+from holdfast.service.requests import Publication
 from holdfast.service.retained import RetainedService
 from holdfast.service.source import BrokerHandle
 
@@ -34,6 +36,13 @@ class Services:
     tree: TopicTree
     bulk_delete: BulkDelete
     metrics_history: MetricsHistory
+
+    def admit(self, caller: Caller, asked: list[Publication]) -> None:
+        """Count what somebody wants to publish among all that the user sends. Raises for who is over a rate."""
+        rates = self.status.broker.user_rates
+        size = sum(len(one.topic) + len(one.payload) for one in asked)
+        if rates.is_limited and not rates.admit(caller.name, len(asked), size, self.handle.now_ms() / 1000):
+            raise Problem(429, f"user {caller.name!r} publishes too fast, try again in a second")
 
 
 def make_services(status: ServerStatus, authenticator: ApiAuthenticator) -> Services:

@@ -185,7 +185,9 @@ async def history(
     before: Annotated[int, Query(ge=0, le=2**62, description="Only offsets below this one.")] = 0,
     limit: Limit = 100,
 ) -> Response:
-    """Newest first, live messages and refusals included."""
+    """Newest first, live messages and refusals included; fewer than `limit` where they are large. `next` is `before` of
+    the next page.
+    """
     caller.need_read(encode_text(topic))
     return JSONResponse(await services.history.of_topic(topic, before, limit, caller))
 
@@ -230,6 +232,7 @@ async def restore(services: ServicesDep, caller: CallerDep, asked: RestoreReques
 @router.post("/publish", tags=["messages"], summary="Publish a message", response_model=Published)
 async def publish(services: ServicesDep, caller: CallerDep, asked: Publication) -> Response:
     """Answered when the message is durable. An empty payload with `retain` deletes what is retained."""
+    services.admit(caller, [asked])
     [accepted] = (await services.retained.publish([asked], caller)).accepted
     reason = accepted.reason
     return JSONResponse({"version": accepted.offset, "reason": reason, "reason_name": reason_name(reason)})
@@ -240,6 +243,7 @@ async def publish_batch(
     services: ServicesDep, caller: CallerDep, asked: Annotated[list[Publication], Body(min_length=1, max_length=1000)]
 ) -> Response:
     """In order, as one operation, answered when all are durable. One that is not valid stops those after it."""
+    services.admit(caller, asked)
     done = await services.retained.publish(asked, caller)
     body = {"operation": done.operation, "count": len(asked), "refused": done.refused}
     return JSONResponse({**body, "version": done.accepted[-1].offset})

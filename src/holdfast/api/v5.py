@@ -142,10 +142,13 @@ async def list_messages(
 ) -> Response:
     """For many pages `/api/v1/retained` is quicker: this one looks for its place from the beginning each time."""
     topic_filter = topic if topic is not None else "#"
-    found = await services.retained.find(conditions_from({"filter": topic_filter}), caller)
-    start = (page - 1) * limit
-    data = [shape(message, caller) for message in found[start : start + limit]]
-    return JSONResponse({"data": data, "meta": meta(page, limit, len(found))})
+    start, count = (page - 1) * limit, 0
+    data: list[dict[str, object]] = []
+    async for portion in services.retained.find(conditions_from({"filter": topic_filter}), caller):
+        shown = portion[max(0, start - count) : max(0, start + limit - count)]
+        data += [shape(message, caller) for message in shown]
+        count += len(portion)
+    return JSONResponse({"data": data, "meta": meta(page, limit, count)})
 
 
 @router.delete("/mqtt/retainer/messages", summary="Delete retained messages", status_code=204, response_class=Response)
@@ -223,6 +226,7 @@ async def publish(services: ServicesDep, caller: CallerDep, asked: EmqxPublish) 
     encode_text(asked.clientid)
     if "\0" in asked.clientid:
         raise Problem(400, "clientid has a NUL, expected text without")
+    services.admit(caller, [one])
     [accepted] = (await services.retained.publish([one], caller, asked.clientid if caller.admin else "")).accepted
     reason, name = accepted.reason, f"{accepted.offset:032X}"
     if reason == NO_MATCHING_SUBSCRIBERS:

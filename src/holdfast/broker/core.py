@@ -30,7 +30,7 @@ from holdfast.broker.log import Log, NullLog
 from holdfast.broker.message import BY_USER, Message, Publisher
 from holdfast.broker.ports import Authenticator, Peer
 from holdfast.broker.publishing import check_entry_size, own_message, publish_as
-from holdfast.broker.rate import LeakyBucket
+from holdfast.broker.rate import LeakyBucket, UserRates
 from holdfast.broker.recorder import Recorder
 from holdfast.broker.retained import RetainedStore
 from holdfast.broker.session import CACHED_TOPIC, Connection, Receiver, Route, Session, Snapshot, is_reserved
@@ -91,6 +91,7 @@ class Broker:
         self.last_ticket = 0
         self.last_assigned = 0
         self.connect_rate: Final = LeakyBucket(settings.connect_rate, max(settings.connect_rate, 1.0))
+        self.user_rates: Final = UserRates(settings.user_message_rate, settings.user_byte_rate)
         self.in_call = False  # between `begin` and `finish`
         self.filters_left = 0  # topic filters that may still be gone through in the call at hand
         self.first_left = 0  # messages that its new snapshots may send at once

@@ -270,8 +270,10 @@ class ListCursor(TopicCursor):
             message = order[position]
             position += 1
             if message is not None:
+                self.visited = position - self.position
                 self.position = position
                 return message
+        self.visited = position - self.position
         self.position = position
         if position >= len(order):
             self.ended = True
@@ -346,18 +348,20 @@ class Cursor(TopicCursor):
             depth += 1
 
     def next(self, visits: int) -> Message | None:
+        self.visited = 1
         first = self.first
         if first is not None:
             self.first = None
             current = self.index.get(first.topic)  # it may have been replaced or deleted since
             if current is not None:
                 return current
-        while visits > 0:
+        left = visits
+        while left > 0:
             node = self.node
             if node is None:
                 self.ended = True
                 return None
-            visits -= 1
+            left -= 1
             position = self.position
             if position >= len(node.slots):
                 self.pop()
@@ -368,6 +372,7 @@ class Cursor(TopicCursor):
                 continue
             if self.depth < 0:
                 if isinstance(entry, Message):
+                    self.visited = visits - left
                     return entry
                 assert isinstance(entry, Node)
                 self.push(entry, -1)
@@ -375,7 +380,9 @@ class Cursor(TopicCursor):
             else:
                 found = self.enter(entry, self.depth + 1)
             if found is not None:
+                self.visited = visits - left
                 return found
+        self.visited = visits
         return None
 
     def passed(self, topic_levels: list[bytes]) -> bool:

@@ -84,9 +84,12 @@ class TopicCursor:
 
     def __init__(self) -> None:
         self.ended = False
+        self.visited = 0
 
     def next(self, visits: int) -> Message | None:
-        """Return the next match, or None at the end (`ended`) or after looking at `visits` entries."""
+        """Return the next match, or None at the end (`ended`) or after looking at `visits` entries. How many it has
+        looked at is in `visited` then: a match may have been found behind very many that are none.
+        """
         raise NotImplementedError
 
     def passed(self, topic_levels: list[bytes]) -> bool:

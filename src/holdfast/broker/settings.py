@@ -66,6 +66,8 @@ class Settings:
         self.max_connections = 0
         self.connect_timeout_ms = 10_000
         self.connect_rate = 0.0  # a second; 0: any
+        self.user_message_rate = 0.0  # publishes a second from all connections of one user; 0: any
+        self.user_byte_rate = 0.0  # their bytes
         self.max_inflight = 1000
         self.receive_maximum = 1024
         self.topic_alias_maximum = 64

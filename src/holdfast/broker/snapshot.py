@@ -100,7 +100,7 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
                 continue  # replaced or deleted while it waited
         else:
             message = snapshot.cursor.next(visits)
-            visits -= 1
+            visits -= max(1, snapshot.cursor.visited)
             if message is None:
                 if snapshot.cursor.ended:
                     return finish(broker, snapshot, connection, quantum)

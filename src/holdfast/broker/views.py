@@ -59,7 +59,7 @@ def collect(cursor: TopicCursor, query: Query, now_ms: int, most: int, visits: i
                 break
             visits -= STRIDE
             continue
-        visits -= 1
+        visits -= max(1, cursor.visited)
         if query.wants(message, now_ms):
             found.append(message)
     return found
@@ -255,5 +255,5 @@ def scan_some(cursor: TopicCursor, scan: HygieneScan, visits: int) -> None:
         if message is None:
             visits -= STRIDE
         else:
-            visits -= 1
+            visits -= max(1, cursor.visited)
             scan.add(message)

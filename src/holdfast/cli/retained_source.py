@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
+from holdfast.broker.message import Message
 from holdfast.errors import HoldfastError, NotFound, StoreError, UsageError
 from holdfast.service.caller import OPERATOR
 from holdfast.service.folder import FolderSource
@@ -22,7 +23,7 @@ from holdfast.service.history import HistoryService
 from holdfast.service.hygiene import HygieneService
 from holdfast.service.messages import row_of, summary_of, whole_of
 from holdfast.service.past import Moment
-from holdfast.service.requests import RestoreRequest, check_filter, conditions_from, publications_from
+from holdfast.service.requests import Conditions, RestoreRequest, check_filter, conditions_from, publications_from
 from holdfast.service.retained import RetainedService
 from holdfast.service.source import BrokerHandle
 
@@ -251,9 +252,12 @@ class DataSource(Source):
         return self.folder.reads_history
 
     def find(self, topic_filter: str, payload: bool, **conditions: Any) -> Iterator[dict[str, Any]]:
-        found = run(self.retained.find(conditions_from({"filter": topic_filter, **conditions}), OPERATOR))
+        found = run(self.find_all(conditions_from({"filter": topic_filter, **conditions})))
         for message in sorted(found, key=lambda one: one.topic):
             yield whole_of(message) if payload else summary_of(message)
+
+    async def find_all(self, conditions: Conditions) -> list[Message]:
+        return [message async for portion in self.retained.find(conditions, OPERATOR) for message in portion]
 
     def get(self, topic: str) -> dict[str, Any] | None:
         try:
@@ -262,20 +266,25 @@ class DataSource(Source):
             return None
 
     def remove(self, topic_filter: str, really: bool, **conditions: Any) -> dict[str, Any]:
-        found = run(self.retained.find(conditions_from({"filter": topic_filter, **conditions}), OPERATOR))
-        found.sort(key=lambda message: message.topic)
+        found = run(self.retained.find_writable(conditions_from({"filter": topic_filter, **conditions}), OPERATOR))
+        found.sort()
         seen = {
             "dry_run": True,
             "count": len(found),
-            "bytes": sum(message.size() for message in found),
-            "sample": [message.topic.decode() for message in found[:SAMPLE]],
+            "bytes": sum(one.size for one in found),
+            "sample": [one.topic.decode() for one in found[:SAMPLE]],
         }
         if not really or not found:
             return seen
         return {**seen, "dry_run": False, **asdict(run(self.retained.remove(found, OPERATOR)))}
 
     def history(self, topic: str, limit: int) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = run(self.past.of_topic(topic, 0, limit))["rows"]
+        rows: list[dict[str, Any]] = []
+        before: int | None = 0
+        while before is not None and len(rows) < limit:
+            found = run(self.past.of_topic(topic, before, limit - len(rows)))
+            rows += found["rows"]
+            before = found["next"]
         return rows
 
     def records_live(self) -> bool:

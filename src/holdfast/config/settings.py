@@ -196,6 +196,15 @@ class Limits(Section):
     )
     connect_rate: Count = Field(default=0, description="New connections a second; 0 is no limit.")
     message_rate: Count = Field(default=0, description="Publishes a second from one client; 0 is no limit.")
+    message_rate_per_user: Count = Field(
+        default=0,
+        description="Publishes a second from one user, all connections and the API together; 0 is no limit. All "
+        "clients without a name are one user. Who is over it is read from more slowly; MQTT-SN is answered with "
+        "congestion, the API with 429.",
+    )
+    byte_rate_per_user: Size = Field(
+        default=0, description="Bytes a second from one user, in the same way; 0 is no limit."
+    )
     max_inflight: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=65535)] = Field(
         default=1000,
         description="Unacknowledged QoS 1 and 2 messages to one client; its own Receive Maximum may be lower.",
@@ -417,6 +426,12 @@ class Sn(Section):
     backoff: Duration = Field(default=1, description="2.0: wait before the first resend; doubles with each.")
     retries: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=100)] = Field(
         default=4, description="Resends before a client that does not answer is taken to be lost."
+    )
+    session_expiry_max: Annotated[WholeSeconds, Field(le=4_294_967_295)] = Field(
+        default=86400,
+        description="Longest time that the session of a client without a name outlives its connection, and that such a "
+        "client is silent if its CONNECT names no keep alive; 0 is as long as `limits.session_expiry_max` says, and "
+        "for ever.",
     )
     max_clients: Count = Field(default=100_000, description="Clients at once on one listener; 0 is no limit.")
     max_clients_per_address: Count = Field(

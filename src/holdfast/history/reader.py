@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from holdfast.broker.topics import matches
@@ -16,6 +17,8 @@ from holdfast.history.schema import OUTCOME_CLEARED, OUTCOME_SET
 from holdfast.history.table import complete_from, data_files, last_offset, live_from, load
 
 MICROSECONDS = pa.timestamp("us", tz="UTC")
+# Rows that are decoded at once, whatever their size.
+BATCH_ROWS = 1024
 # What finds a row again, and tells whose it is, without what makes it heavy.
 FINDING = ["offset", "topic", "client_id", "username", "protocol"]
 
@@ -41,7 +44,15 @@ class HistoryReader:
     def live_from(self) -> int:
         return live_from(self.table)
 
-    def of_topic(self, topic: str, from_ms: int = 0, to_ms: int = 0, most: int = 0, before: int = 0) -> pa.Table:
+    def of_topic(
+        self,
+        topic: str,
+        from_ms: int = 0,
+        to_ms: int = 0,
+        most: int = 0,
+        before: int = 0,
+        columns: list[str] | None = None,
+    ) -> pa.Table:
         """The rows of one topic in offset order, of those before an offset the newest `most` when these are given."""
         wanted = pc.field("topic") == topic
         if from_ms:
@@ -52,16 +63,17 @@ class HistoryReader:
             wanted &= pc.field("offset") < before
         data = self.table.to_pyarrow_dataset()
         if not most:
-            return data.to_table(filter=wanted).sort_by("offset")
+            return data.to_table(columns=columns, filter=wanted).sort_by("offset")
         found: list[pa.Table] = []
         missing = most
         for low, high in self.newest_first(before):
-            rows = data.to_table(filter=wanted & (pc.field("offset") > low) & (pc.field("offset") <= high))
+            within = (pc.field("offset") > low) & (pc.field("offset") <= high)
+            rows = data.to_table(columns=columns, filter=wanted & within)
             found.append(rows.sort_by("offset"))
             missing -= rows.num_rows
             if missing <= 0:
                 break
-        rows = pa.concat_tables([*reversed(found)]) if found else data.schema.empty_table()
+        rows = pa.concat_tables([*reversed(found)]) if found else data.head(0, columns=columns)
         return rows.slice(max(0, rows.num_rows - most))
 
     def newest_first(self, before: int) -> Iterator[tuple[int, int]]:
@@ -89,9 +101,20 @@ class HistoryReader:
 
     def rows(self, offsets: pa.Array) -> pa.Table:
         """The rows with these offsets. Files and row groups that lie beyond them all are not read."""
+        rows = self.rows_within(offsets, None)
+        assert rows is not None
+        return rows
+
+    def rows_within(self, offsets: pa.Array, most_bytes: int | None) -> pa.Table | None:
+        """The rows with these offsets, or None when they have more bytes than that."""
         ends = pc.min_max(offsets)
         within = (pc.field("offset") >= ends["min"]) & (pc.field("offset") <= ends["max"])
-        return self.table.to_pyarrow_dataset().to_table(filter=within & pc.field("offset").isin(offsets))
+        wanted = within & pc.field("offset").isin(offsets)
+        data = self.table.to_pyarrow_dataset()
+        if most_bytes is None:
+            return data.to_table(filter=wanted)
+        found, is_whole = batches_within(data, wanted, most_bytes)
+        return found if is_whole else None
 
     def retained_within(
         self, upto: pc.Expression, at_ms: int, topic_filter: str, most_bytes: int
@@ -101,14 +124,10 @@ class HistoryReader:
         """
         wanted = pc.field("offset").isin(self.retained_offsets(upto, at_ms, topic_filter))
         data = self.table.to_pyarrow_dataset()
-        batches: list[pa.RecordBatch] = []
-        size = 0
-        for batch in data.scanner(filter=wanted, batch_readahead=2, fragment_readahead=1).to_batches():
-            batches.append(batch)
-            size += batch.nbytes
-            if size > most_bytes:
-                return data.to_table(columns=FINDING, filter=wanted).sort_by("topic"), False
-        return pa.Table.from_batches(batches, data.schema).sort_by("topic"), True
+        found, is_whole = batches_within(data, wanted, most_bytes)
+        if not is_whole:
+            found = data.to_table(columns=FINDING, filter=wanted)
+        return found.sort_by("topic"), is_whole
 
     def retained_offsets(self, upto: pc.Expression, at_ms: int, topic_filter: str) -> pa.Array:
         data = self.table.to_pyarrow_dataset()
@@ -120,6 +139,19 @@ class HistoryReader:
         alive = pc.or_kleene(pc.is_null(last["expires_at"]), pc.greater(last["expires_at"], moment(at_ms)))
         last = last.filter(pc.and_(pc.equal(last["outcome"], OUTCOME_SET), alive))
         return matching(last, topic_filter)["offset"].combine_chunks()
+
+
+def batches_within(data: ds.Dataset, wanted: pc.Expression, most_bytes: int) -> tuple[pa.Table, bool]:
+    """The rows that are wanted up to so many bytes, and whether these are all."""
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    scanner = data.scanner(filter=wanted, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1)
+    for batch in scanner.to_batches():
+        batches.append(batch)
+        size += batch.nbytes
+        if size > most_bytes:
+            return pa.Table.from_batches(batches, data.schema), False
+    return pa.Table.from_batches(batches, data.schema), True
 
 
 def last_verdicts(rows: pa.Table) -> pa.Table:

@@ -36,7 +36,8 @@ class HistoryWriter:
         """
         self.folder = folder
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.lock = os.open(folder.parent / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.lock = os.open(folder.parent / LOCK_NAME, flags, 0o600)
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.repaired = take_back_torn_commits(folder, quarantine, kept_from)

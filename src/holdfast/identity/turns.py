@@ -4,11 +4,18 @@ A check costs far more than the packet that asks for it. Whoever sends very many
 of everybody else.
 """
 
+import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Generic, TypeVar
 
+from holdfast.identity.hosts import key_of_host
+
 Attempt = TypeVar("Attempt")
+Answer = TypeVar("Answer")
+
+PER_ADDRESS_AT_ONCE: Final = 4
 
 # What may wait. Those beyond are told to come back, so that a flood of logins costs no memory.
 WAITING_MOST: Final = 10_000
@@ -62,3 +69,44 @@ class Turns(Generic[Attempt]):
             self.under_way[address] = left
         else:
             del self.under_way[address]
+
+
+class TooManyWait(Exception):
+    """Nobody more can wait, of all or of this address."""
+
+
+class Crew:
+    """A few threads that check logins, one address after the other."""
+
+    def __init__(self, name: str, at_once: int) -> None:
+        self.pool = ThreadPoolExecutor(at_once, thread_name_prefix=name)
+        self.turns: Turns[asyncio.Future[None]] = Turns(at_once, PER_ADDRESS_AT_ONCE)
+
+    async def do(self, host: str, work: Callable[[], Answer], object_to: Callable[[], None]) -> Answer:
+        """Have work done in a thread when it is this host's turn. `object_to` is asked just before, and raises if the
+        work need not be done any more. Raises TooManyWait.
+        """
+        loop = asyncio.get_running_loop()
+        address = key_of_host(host)
+        turn: asyncio.Future[None] = loop.create_future()
+        if not self.turns.add(address, turn):
+            raise TooManyWait
+        self.call_up()
+        await turn
+        try:
+            object_to()
+            return await loop.run_in_executor(self.pool, work)
+        finally:
+            self.turns.done(address)
+            self.call_up()
+
+    def call_up(self) -> None:
+        while (turn := self.turns.next()) is not None:
+            address, waits = turn
+            if waits.done():  # given up: the broker stops
+                self.turns.done(address)
+            else:
+                waits.set_result(None)
+
+    def stop(self) -> None:
+        self.pool.shutdown(wait=False, cancel_futures=True)

@@ -18,7 +18,7 @@ class Watermark:
 
     def __init__(self, folder: Path, write: bool = False) -> None:
         flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
-        fd = os.open(folder / NAME, flags | os.O_CLOEXEC, 0o600)
+        fd = os.open(folder / NAME, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             if write:
                 os.ftruncate(fd, NUMBER.size)

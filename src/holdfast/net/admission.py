@@ -11,26 +11,21 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Hashable
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.broker.rate import LeakyBucket
+from holdfast.broker.rate import BURST_S, LeakyBucket
+from holdfast.identity.hosts import host_key, key_of_host, parse_address
 
 if TYPE_CHECKING:
-    from holdfast.net.peer import StreamPeer
     from holdfast.net.tls import Certificates
 
-Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# How long a client may save up unused rate.
-BURST_S = 1.0
 # Addresses whose rate is remembered before the idle ones are forgotten.
 REMEMBERED_RATES = 10_000
 # Addresses whose failures are remembered. With more of them the oldest are forgotten; the list never grows.
 REMEMBERED_FAILURES = 100_000
-# A subscriber to the Internet who is given one IPv6 address mostly has a whole /64 of them.
-IPV6_PREFIX = 64
 
 
 class Closable(Protocol):
@@ -105,19 +100,14 @@ class ListenerPolicy:
             self.limits.release(peer.host)
         self.buckets.pop(peer, None)
 
-    def throttle(self, peer: StreamPeer, packets: int) -> None:
-        """Counts packets of a client; one that is over its rate is not read from until it is within it again."""
+    def pour(self, peer: Guest, packets: int, now: float) -> float:
+        """Counts packets of a client; returns for how many seconds nothing more should be read from it."""
+        if not self.message_rate:
+            return 0.0
         bucket = self.buckets.get(peer)
         if bucket is None:
             bucket = self.buckets[peer] = LeakyBucket(self.message_rate, self.message_rate * BURST_S)
-        wait_s = bucket.pour(packets, peer.driver.loop.time())
-        if wait_s > 0 and peer.transport is not None:
-            peer.transport.pause_reading()
-            peer.driver.loop.call_later(wait_s, self.resume, peer)
-
-    def resume(self, peer: StreamPeer) -> None:
-        if peer.transport is not None and not peer.transport.is_closing():
-            peer.transport.resume_reading()
+        return bucket.pour(packets, now)
 
 
 class ConnectionLimits:
@@ -234,27 +224,3 @@ class Bans:
 
 def parse_network(text: str) -> Network:
     return ip_network(text, strict=False)
-
-
-def parse_address(host: str) -> Address | None:
-    """Returns None for what is no address, such as the path of a socket. A v4 address in v6 form is the v4 one."""
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address
-
-
-def key_of_host(host: str) -> Hashable:
-    """Returns what all addresses of one host have in common; what is no address stands for itself."""
-    address = parse_address(host)
-    return host if address is None else host_key(address)
-
-
-def host_key(address: Address) -> Hashable:
-    """Returns what all addresses of one host have in common."""
-    if isinstance(address, IPv6Address):
-        return (6, int(address) >> (128 - IPV6_PREFIX))
-    return (4, int(address))

@@ -15,7 +15,6 @@ import secrets
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -26,8 +25,7 @@ from holdfast.broker.session import Connection
 from holdfast.identity import scram
 from holdfast.identity.callback import Callback
 from holdfast.identity.passwords import PasswordFile
-from holdfast.identity.turns import WAITING_MOST, Turns
-from holdfast.net.admission import key_of_host
+from holdfast.identity.turns import WAITING_MOST, Crew, TooManyWait
 from holdfast.net.driver import Driver
 from holdfast.net.login import ANONYMOUS, BY_CALLBACK, BY_PASSWORD, BY_TOKEN, UNPROVEN, Login
 from holdfast.net.peer import StreamPeer
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.net")
 
 CHECKS_AT_ONCE: Final = 2
-PER_ADDRESS_AT_ONCE: Final = 4
 EXPIRY_CHECK_S: Final = 1.0
 NAMES_MOST: Final = 10_000
 SHOWN_OF_A_NAME: Final = 2
@@ -105,22 +102,6 @@ class Unchecked(Exception):
     def __init__(self, reason: int) -> None:
         super().__init__(reason)
         self.reason = reason
-
-
-class Crew:
-    """A few threads, and the order in which they serve."""
-
-    def __init__(self, name: str, at_once: int) -> None:
-        self.pool = ThreadPoolExecutor(at_once, thread_name_prefix=name)
-        self.turns: Turns[asyncio.Future[None]] = Turns(at_once, PER_ADDRESS_AT_ONCE)
-
-    def call_up(self) -> None:
-        while (turn := self.turns.next()) is not None:
-            address, waits = turn
-            if waits.done():  # given up: the broker stops
-                self.turns.done(address)
-            else:
-                waits.set_result(None)
 
 
 class LoginAuthenticator(Authenticator):
@@ -248,23 +229,18 @@ class LoginAuthenticator(Authenticator):
         expires = self.driver.now_ms() + int(answer.expires_in_s * 1000) if answer.expires_in_s > 0 else 0
         return Verdict(SUCCESS, answer.username or name, Login(BY_CALLBACK, callback.url.geturl()), expires)
 
-    async def in_turn(self, crew: "Crew", attempt: Attempt, work: Callable[[], Answer]) -> Answer:
+    async def in_turn(self, crew: Crew, attempt: Attempt, work: Callable[[], Answer]) -> Answer:
         """Have work done in a thread when it is this address's turn, unless it need not be done any more."""
-        address = key_of_host(attempt.peer.host)
-        turn: asyncio.Future[None] = self.driver.loop.create_future()
-        if not crew.turns.add(address, turn):
-            raise Unchecked(SERVER_BUSY)
-        crew.call_up()
-        await turn
         try:
-            if attempt.ticket not in self.driver.broker.tickets:
-                raise Unchecked(SERVER_UNAVAILABLE)  # which nobody hears: the connection is gone
-            if self.is_banned(attempt.peer):
-                raise Unchecked(BANNED)
-            return await self.driver.loop.run_in_executor(crew.pool, work)
-        finally:
-            crew.turns.done(address)
-            crew.call_up()
+            return await crew.do(attempt.peer.host, work, partial(self.object_to, attempt))
+        except TooManyWait:
+            raise Unchecked(SERVER_BUSY) from None
+
+    def object_to(self, attempt: Attempt) -> None:
+        if attempt.ticket not in self.driver.broker.tickets:
+            raise Unchecked(SERVER_UNAVAILABLE)  # which nobody hears: the connection is gone
+        if self.is_banned(attempt.peer):
+            raise Unchecked(BANNED)
 
     def disguise(self, password: bytes | None) -> bytes | None:
         """Another password that nobody has, always the same one for the same."""
@@ -397,5 +373,5 @@ class LoginAuthenticator(Authenticator):
             self.ender.cancel()
         for task in self.tasks:
             task.cancel()
-        self.hashing.pool.shutdown(wait=False, cancel_futures=True)
-        self.asking.pool.shutdown(wait=False, cancel_futures=True)
+        self.hashing.stop()
+        self.asking.stop()

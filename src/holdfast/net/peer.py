@@ -44,6 +44,7 @@ class StreamPeer(Peer, asyncio.Protocol):
         self.login: Login | None = None  # None: by its certificate, or not at all yet
         self.counted = False  # by the connection limits, as one of its address
         self.close_reason = ""
+        self.held_until = 0.0  # not read from before: it is over a rate
         self.choked_until = 0.0  # by then it has read some of its answers, or is sent away
         self.closer: asyncio.TimerHandle | None = None
 
@@ -73,11 +74,8 @@ class StreamPeer(Peer, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         driver = self.driver
-        if self.policy.message_rate:
-            counters = driver.broker.counters
-            before = counters.packets_received
-            driver.receive(self.connection, data)
-            self.policy.throttle(self, counters.packets_received - before)
+        if self.policy.message_rate or driver.broker.user_rates.is_limited:
+            self.receive_at_rate(data)
         else:
             driver.receive(self.connection, data)
         if self.transport is None:
@@ -96,6 +94,39 @@ class StreamPeer(Peer, asyncio.Protocol):
             self.transport.pause_reading()
             driver.loop.call_later(PAUSE_STEP_S, self.read_on_later, 1)
 
+    def receive_at_rate(self, data: bytes) -> None:
+        """Take what has come and count it; a client that is over a rate, alone or with others of its user, is not read
+        from until it is within it again.
+        """
+        driver = self.driver
+        broker = driver.broker
+        counters = broker.counters
+        packets, messages = counters.packets_received, sum(counters.messages_received)
+        connection = self.connection
+        driver.receive(connection, data)
+        now = driver.loop.time()
+        wait_s = self.policy.pour(self, counters.packets_received - packets, now)
+        if broker.user_rates.is_limited and connection.session is not None:
+            messages = sum(counters.messages_received) - messages
+            wait_s = max(
+                wait_s, broker.user_rates.pour(connection.username, messages, len(data), driver.now_ms() / 1000)
+            )
+        if wait_s > 0 and self.transport is not None:
+            self.transport.pause_reading()
+            self.held_until = now + wait_s
+            driver.loop.call_later(wait_s, self.end_hold, self.held_until)
+
+    def end_hold(self, until: float) -> None:
+        if self.held_until == until:  # and no longer one has begun
+            self.held_until = 0.0
+            self.read_on()
+
+    def read_on(self) -> None:
+        """Read on, if there is nothing else that forbids it; what does leads here again."""
+        if self.transport is not None and not self.transport.is_closing():
+            if not self.held_until and not self.choked_until:
+                self.transport.resume_reading()
+
     def read_on_later(self, steps: int) -> None:
         """Read on as soon as one of the receivers has room, and soon in any case: no reader may stall a publisher."""
         if self.transport is None or self.transport.is_closing():
@@ -106,7 +137,7 @@ class StreamPeer(Peer, asyncio.Protocol):
             driver.loop.call_later(PAUSE_STEP_S, self.read_on_later, steps + 1)
         else:
             self.connection.backpressured = False
-            self.transport.resume_reading()
+            self.read_on()
 
     def read_on_when_read(self) -> None:
         """Read on when the client has read its answers; send it away when it has not for long."""
@@ -115,7 +146,7 @@ class StreamPeer(Peer, asyncio.Protocol):
         driver = self.driver
         if not self.connection.outbox.is_choked():
             self.choked_until = 0.0
-            self.transport.resume_reading()
+            self.read_on()
         elif driver.loop.time() < self.choked_until or not self.connection.outbox.blocked:
             driver.loop.call_later(CHOKED_STEP_S, self.read_on_when_read)
         else:

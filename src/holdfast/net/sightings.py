@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.broker.rate import LeakyBucket
 from holdfast.broker.seen import CONNECT_REFUSED, LOGIN_FAILED, Seen
-from holdfast.net.admission import key_of_host
+from holdfast.identity.hosts import key_of_host
 
 log = logging.getLogger("holdfast.clients")
 

@@ -6,13 +6,15 @@ effects of all of it are carried out once.
 
 import asyncio
 import logging
+import secrets
 import socket
 from collections import deque
 
 from holdfast.broker.session import Connection
 from holdfast.broker.sn.gateway import Gateway
 from holdfast.broker.sn.ports import DatagramPeer, Datagrams, SnSettings
-from holdfast.net.admission import ListenerPolicy, key_of_host
+from holdfast.identity.hosts import key_of_host
+from holdfast.net.admission import ListenerPolicy
 from holdfast.net.driver import Driver
 from holdfast.net.login import Login
 from holdfast.net.peer import GONE, format_address
@@ -194,6 +196,9 @@ class UdpEndpoint(Datagrams):
 
     def open(self, address: object, envelope: Envelope | None) -> DatagramPeer:
         return SnPeer(self, address, envelope)
+
+    def unguessable_id(self) -> int:
+        return secrets.randbelow(65_535) + 1
 
     def send(self, packet: bytes, address: object, envelope: Envelope | None) -> None:
         self.driver.broker.counters.bytes_sent += len(packet)

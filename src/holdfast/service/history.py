@@ -5,7 +5,8 @@ before the payloads of those that may be shown are read.
 """
 
 import asyncio
-from collections.abc import Callable
+from array import array
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast.broker.message import Message
@@ -78,33 +79,35 @@ class HistoryService:
         await self.source.in_history(moment.offset)
         return await self.ask(Past.children_at, moment, prefix, after, limit)
 
-    async def rows_at(self, moment: Moment, caller: Caller) -> list[Row]:
-        """All that a new subscriber would have been sent at a moment and the caller may see, in topic order."""
+    async def messages_at(self, moment: Moment, caller: Caller) -> AsyncIterator[list[Message]]:
+        """All that a new subscriber would have been sent at a moment and the caller may see, portion by portion."""
         await self.source.in_history(moment.offset)
-        offsets: list[int] = []
+        offsets = array("q")
         after, more = "", True
         while more:
             sketches, more = await self.ask(Past.sketches_at, moment, after, LOOKED_AT_MOST)
             seen, _ = await seen_of(sketches, len(sketches), caller)
-            offsets += [one.offset for one in seen]
+            offsets.extend(one.offset for one in seen)
             after = sketches[-1].topic if sketches else ""
-        return sorted(await self.rows(offsets, moment), key=lambda row: row["topic"])
+        async for portion in self.messages(offsets, moment):
+            yield portion
 
-    async def removed_by(self, operation: str) -> list[Message]:
+    async def removed_by(self, operation: str) -> AsyncIterator[list[Message]]:
         """What one delete took away: for each topic that it cleared, the message that had been set."""
         await self.source.in_history(self.source.version)
-        return [message_of(row) for row in await self.rows(await self.ask(Past.removed_by, operation))]
+        async for portion in self.messages(array("q", await self.ask(Past.removed_by, operation))):
+            yield portion
 
-    async def rows(self, offsets: list[int], moment: Moment | None = None) -> list[Row]:
-        """Rows in the order of the table, which is read once from beginning to end that way, portion by portion."""
-        wanted = sorted(offsets)
-        found: list[Row] = []
+    async def messages(self, offsets: "array[int]", moment: Moment | None = None) -> AsyncIterator[list[Message]]:
+        """Messages in the order of the table, which is read once from beginning to end that way. Only their offsets are
+        in memory all at once, and of the messages one portion, which is bounded in bytes.
+        """
+        wanted = array("q", sorted(offsets))
         start = 0
         while start < len(wanted):
-            rows, answered = await self.ask(Past.rows, wanted[start : start + PORTION], moment)
-            found += rows
+            rows, answered = await self.ask(Past.rows, wanted[start : start + PORTION].tolist(), moment)
+            yield [message_of(row) for row in rows]
             start += answered
-        return found
 
 
 async def seen_of(sketches: list[Sketch], limit: int, caller: Caller) -> tuple[list[Sketch], int]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MOMENTS_KEPT = 4
 # A moment with more bytes than this is kept as what finds its rows.
 MOMENT_BYTES = 32 << 20
-# An answer ends with the row that brings it to this many bytes of payload.
+# An answer ends with the row that brings it to this many bytes.
 PAGE_BYTES = 4 << 20
 ROWS_AT_ONCE = 100
 MOMENT_FRESH_S = 300.0
@@ -192,19 +192,22 @@ class Past:
             raise StoreError(f"the history cannot be read now: {error}") from None
 
     def of_topic(self, topic: str, before: int, limit: int) -> dict[str, Any]:
-        """What happened to a topic, newest first: rows below the offset `before`, of all when that is 0."""
+        """What happened to a topic, newest first: up to `limit` rows below the offset `before`, of all when that is 0,
+        fewer where they are large.
+        """
         reader = self.reader()
         if reader is None:
             return {"topic": topic, "complete_from": 0, "live_from": None, "upto": 0, "rows": [], "next": None}
-        rows = reader.of_topic(topic, most=limit + 1, before=before).to_pylist()
-        rows.reverse()
+        offsets = reader.of_topic(topic, most=limit + 1, before=before, columns=["offset"])["offset"].to_pylist()
+        offsets.reverse()
+        rows, answered = bounded(self.each(offsets[:limit], None))
         return {
             "topic": topic,
             "complete_from": reader.complete_from,
             "live_from": reader.live_from,
             "upto": reader.last,
-            "rows": rows[:limit],
-            "next": rows[limit - 1]["offset"] if len(rows) > limit else None,
+            "rows": rows,
+            "next": offsets[answered - 1] if answered < len(offsets) else None,
         }
 
     def span(self) -> dict[str, object]:
@@ -277,7 +280,8 @@ class Past:
 
     def each(self, offsets: list[int], then: RetainedAt | None) -> Iterator[Row | None]:
         """The rows with these offsets, in this order; None for one that retention has taken since. They come from a
-        moment that is whole, else from the table: few at first, and the rest at once when those were small.
+        moment that is whole, else from the table: few at first, more when those were small, and fewer when together
+        they are too large, so that no more bytes are in memory than are shown.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -292,11 +296,15 @@ class Past:
             if whole is not None:
                 found = by_offset(whole.filter(pc.is_in(whole["offset"], numbers)))
             elif reader is not None:
-                found = by_offset(reader.rows(numbers))
+                rows = reader.rows_within(numbers, PAGE_BYTES if len(wanted) > 1 else None)
+                if rows is None:
+                    portion = max(1, len(wanted) // 8)
+                    continue
+                found = by_offset(rows)
             yield from map(found.get, wanted)
             start += len(wanted)
-            size = sum(len(row["payload"]) for row in found.values())
-            portion = len(offsets) if size < PAGE_BYTES // 100 else ROWS_AT_ONCE
+            if sum(map(size_of, found.values())) < PAGE_BYTES // 100:
+                portion = len(offsets)
 
     def kept(self, moment: Moment) -> RetainedAt | None:
         with self.lock:
@@ -338,6 +346,13 @@ class Past:
         return found
 
 
+def size_of(row: Row) -> int:
+    """About how many bytes a row is, whatever its publisher made large."""
+    texts = [row["topic"], row["client_id"], row["username"], row["content_type"], row["response_topic"]]
+    size = sum(len(text) for text in texts if text) + len(row["payload"]) + len(row["correlation_data"] or b"")
+    return size + sum(len(one["key"]) + len(one["value"]) for one in row["user_properties"] or ())
+
+
 def by_offset(rows: "pa.Table") -> dict[int, Row]:
     return {row["offset"]: row for row in rows.to_pylist()}
 
@@ -350,7 +365,7 @@ def bounded(rows: Iterator[Row | None]) -> tuple[list[Row], int]:
         looked += 1
         if row is not None:
             found.append(row)
-            size += len(row["payload"])
+            size += size_of(row)
         if size >= PAGE_BYTES:
             break
     return found, looked

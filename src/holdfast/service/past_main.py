@@ -40,6 +40,10 @@ def read_frame(stream: BinaryIO) -> Any:
     return pickle.loads(data) if len(head) == SIZE_BYTES and data else None
 
 
+def first_line_of(error: Exception) -> str:
+    return (str(error).strip() or repr(error)).splitlines()[0]
+
+
 class Answers:
     def __init__(self, past: Past, out: BinaryIO) -> None:
         self.past = past
@@ -51,6 +55,8 @@ class Answers:
             answer = frame((number, True, question(self.past, *given, **named)))
         except StoreError as error:
             answer = frame((number, False, str(error)))
+        except (OSError, ValueError) as error:  # what a file of the table says is not so, or not there
+            answer = frame((number, False, f"the history cannot be read: {first_line_of(error)}"))
         except Exception as error:
             traceback.print_exc()
             answer = frame((number, False, f"the history cannot be read: {type(error).__name__}: {error}"))

@@ -8,14 +8,16 @@ well, so that undo needs no history when it comes at once.
 import asyncio
 import secrets
 from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast.broker.access import ANY_QOS
 from holdfast.broker.effects import Accepted
 from holdfast.broker.message import BY_USER, Message, Publisher
 from holdfast.broker.session import is_reserved
 from holdfast.errors import NotFound, ProtocolError, TooLarge
-from holdfast.history.messages import message_of
 from holdfast.rules.restore import REFUSED, RESTORE, seconds_left, verdict
 from holdfast.service.caller import Caller
 from holdfast.service.history import HistoryService
@@ -45,6 +47,19 @@ class Published:
         return sum(one.reason >= REFUSED_FROM for one in self.accepted)
 
 
+class Found(NamedTuple):
+    """A retained message as far as a delete needs it: what is on disk stays there."""
+
+    topic: bytes
+    offset: int
+    qos: int
+    size: int
+
+    @classmethod
+    def of(cls, message: Message) -> "Found":
+        return cls(message.topic, message.offset, message.qos, message.size())
+
+
 @dataclass
 class Removed:
     operation: str
@@ -65,6 +80,10 @@ class Restored:
     def count(self, end: str) -> None:
         setattr(self, end, getattr(self, end) + 1)
 
+    @property
+    def is_empty(self) -> bool:
+        return self.restored + self.present + self.expired + self.refused == 0
+
 
 class RetainedService:
     """`max_payload` bounds what may be published, in bytes."""
@@ -76,18 +95,19 @@ class RetainedService:
         self.recent: OrderedDict[str, list[Message]] = OrderedDict()
         self.recent_bytes = 0
 
-    async def find(self, conditions: Conditions, caller: Caller) -> list[Message]:
-        """All that meet the conditions and the caller may see, in the order of the source."""
+    async def find(self, conditions: Conditions, caller: Caller) -> AsyncIterator[list[Message]]:
+        """All that meet the conditions and the caller may see, in the order of the source, portion by portion."""
         caller.need_publisher(conditions.client_id, conditions.username)
-        found: list[Message] = []
         query = conditions.query(self.source.now_ms())
         async for portion in self.source.walk(self.source.cursor(conditions), query):
-            found += portion if caller.sees_all else [m for m in portion if caller.may_see(m)]
-        return found
+            yield portion if caller.sees_all else [m for m in portion if caller.may_see(m)]
 
-    async def find_writable(self, conditions: Conditions, caller: Caller) -> list[Message]:
+    async def find_writable(self, conditions: Conditions, caller: Caller) -> list[Found]:
         """Those of them that the caller may delete."""
-        return [one for one in await self.find(conditions, caller) if caller.may_write(one.topic, True, one.qos)]
+        found: list[Found] = []
+        async for portion in self.find(conditions, caller):
+            found += [Found.of(one) for one in portion if caller.may_write(one.topic, True, one.qos)]
+        return found
 
     def get(self, topic: str, caller: Caller) -> Message:
         """A retained message that the caller would be sent. Raises NotAllowed, or NotFound when there is none: what its
@@ -133,31 +153,33 @@ class RetainedService:
         caller.need_write(name, True, ANY_QOS if message is None else message.qos)
         if message is None:
             raise NotFound(f"topic {topic!r} is not retained")
-        return await self.remove([message], caller)
+        return await self.remove([Found.of(message)], caller)
 
-    async def remove(self, messages: list[Message], caller: Caller) -> Removed:
+    async def remove(self, found: Sequence[Found], caller: Caller) -> Removed:
         """Delete these messages, except those that have been replaced since and those that a policy protects."""
         operation = new_operation(caller)
         publisher = Publisher(operation, caller.name, PROTOCOL)
-        gone: list[Message] = []
-        if messages:
+        gone: list[Message] = []  # as long as these are few enough to be kept
+        count = size = 0
+        if found:
             async with self.source.writing() as writer:
-                for number, message in enumerate(messages, 1):
-                    stored = writer.get(message.topic)
-                    if stored is not None and stored.offset == message.offset:
-                        writer.publish(publisher, message.topic, b"", message.qos, True)
-                        if writer.get(message.topic) is None:
-                            gone.append(message)
+                for number, one in enumerate(found, 1):
+                    stored = writer.get(one.topic)
+                    if stored is not None and stored.offset == one.offset:
+                        writer.publish(publisher, one.topic, b"", one.qos, True)
+                        if writer.get(one.topic) is None:
+                            count += 1
+                            size += stored.size() + OVERHEAD_BYTES
+                            if size <= KEPT_BYTES:
+                                gone.append(stored)
                     if number % PORTION == 0:
                         await pause(writer)
                 await writer.durable()
-        self.remember(operation, gone)
-        return Removed(operation, len(gone))
+        if size <= KEPT_BYTES:
+            self.remember(operation, gone, size)
+        return Removed(operation, count)
 
-    def remember(self, operation: str, gone: list[Message]) -> None:
-        size = sum(message.size() + OVERHEAD_BYTES for message in gone)
-        if size > KEPT_BYTES:
-            return
+    def remember(self, operation: str, gone: list[Message], size: int) -> None:
         self.recent[operation] = gone
         self.recent_bytes += size
         while self.recent_bytes > KEPT_BYTES:
@@ -166,39 +188,41 @@ class RetainedService:
 
     async def undo(self, operation: str, caller: Caller) -> Restored:
         """Bring back what a delete took away, where nothing new has come since. Raises NotFound."""
-        messages = self.recent.get(operation)
-        if messages is None:
-            messages = await self.history.removed_by(operation)
-            if not messages:
-                raise NotFound(f"no delete named {operation!r} is known here or in the history")
-        return await self.put_back(messages, caller, replace=False, dry_run=False)
+        recent = self.recent.get(operation)
+        portions = one_portion(recent) if recent is not None else self.history.removed_by(operation)
+        done = await self.put_back(portions, caller, replace=False, dry_run=False)
+        if done.is_empty and recent is None:
+            raise NotFound(f"no delete named {operation!r} is known here or in the history")
+        return done
 
     async def restore(self, asked: RestoreRequest, caller: Caller) -> Restored:
         """Bring back what was retained at a moment, as far as the caller may see it."""
         asked.check()
-        rows = await self.history.rows_at(Moment(asked.at_ms, asked.offset, asked.filter), caller)
-        messages = [message_of(row) for row in rows]
-        return await self.put_back(messages, caller, asked.replace, asked.dry_run)
+        then = self.history.messages_at(Moment(asked.at_ms, asked.offset, asked.filter), caller)
+        return await self.put_back(then, caller, asked.replace, asked.dry_run)
 
-    async def put_back(self, messages: list[Message], caller: Caller, replace: bool, dry_run: bool) -> Restored:
-        """Follow `rules.restore` for each message; a source without anything to restore is not written to."""
+    async def put_back(
+        self, portions: AsyncIterator[list[Message]], caller: Caller, replace: bool, dry_run: bool
+    ) -> Restored:
+        """Follow `rules.restore` for each message. One portion is in memory at a time, and a source without anything to
+        restore is not written to.
+        """
         operation = new_operation(caller)
-        planned = Restored(operation, dry_run)
-        for number, message in enumerate(messages, 1):
-            planned.count(judge(self.source, message, caller, replace))
-            if number % PORTION == 0:
-                await asyncio.sleep(0)
-        if dry_run or planned.restored == 0:
-            return planned
         publisher = Publisher(operation, caller.name, PROTOCOL)
         done = Restored(operation, dry_run)
-        async with self.source.writing() as writer:
-            for number, message in enumerate(messages, 1):
-                end = judge(writer, message, caller, replace)
-                done.count(publish_again(writer, publisher, message) if end == RESTORE else end)
-                if number % PORTION == 0:
-                    await pause(writer)
-            await writer.durable()
+        async with AsyncExitStack() as stack:
+            writer: RetainedWriter | None = None
+            async for messages in portions:
+                for number, message in enumerate(messages, 1):
+                    end = judge(self.source if writer is None else writer, message, caller, replace)
+                    if end == RESTORE and not dry_run:
+                        if writer is None:
+                            writer = await stack.enter_async_context(self.source.writing())
+                            end = judge(writer, message, caller, replace)
+                        end = publish_again(writer, publisher, message) if end == RESTORE else end
+                    done.count(end)
+                    if number % PORTION == 0 or number == len(messages):
+                        await (asyncio.sleep(0) if writer is None else pause(writer))
         return done
 
 
@@ -223,6 +247,10 @@ def publish_again(writer: RetainedWriter, publisher: Publisher, message: Message
         return REFUSED  # the topic has more levels than are allowed today
     stored = writer.get(message.topic)
     return RESTORE if stored is not None and stored.offset == accepted.offset else REFUSED
+
+
+async def one_portion(messages: list[Message]) -> AsyncIterator[list[Message]]:
+    yield messages
 
 
 async def pause(writer: RetainedWriter) -> None:

@@ -40,6 +40,10 @@ from holdfast.state.tables import (
     unseal,
 )
 
+# What is read of values at once: a walk holds that much, and a start some more.
+WALK_BYTES = 256 << 10
+LOAD_BYTES = 64 << 20
+
 AFTER_SEPARATOR = b"\x01"
 AFTER_DOLLAR = b"%"
 
@@ -56,6 +60,7 @@ class Walk:
     anywhere: bool = field(init=False)  # the filter begins with a wildcard; an empty first level is not that
     matches_rest: bool = field(init=False)  # the filter is a literal beginning and `#`: what has the prefix matches
     ended: bool = False
+    visited: int = 0  # keys that the last step has looked at
 
     def __post_init__(self) -> None:
         self.levels = self.topic_filter.split(b"/")
@@ -144,11 +149,11 @@ class Retained:
         """Yields every message, in key order, in lists. For loading at the start: nothing may be applied meanwhile."""
         key = b""
         while True:
-            rows = self.environment.read(partial(self.rows, key=key, count=size))
+            rows = self.environment.read(partial(self.rows, key=key, count=size, most_bytes=LOAD_BYTES, behind=True))
             if not rows:
                 return
             yield self.decode_all(rows)
-            key = rows[-1][0] + b"\0"
+            key = rows[-1][0]
 
     def decode_all(self, rows: list[tuple[bytes, bytes]]) -> list[Message]:
         """As `decode` for each, without those that are damaged; a start does this for every message there is."""
@@ -195,21 +200,37 @@ class Retained:
                 rows.append((expires_at_ms, offset, stored[CHECKSUM_SIZE:]))
         return rows
 
-    def rows(self, txn: "Transaction[bytes]", key: bytes, count: int) -> list[tuple[bytes, bytes]]:
+    def rows(
+        self, txn: "Transaction[bytes]", key: bytes, count: int, most_bytes: int, behind: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        """Returns up to `count` rows from a key on, or from `behind` it, and no more once they have so many bytes."""
+        found: list[tuple[bytes, bytes]] = []
+        size = 0
         with txn.cursor(self.db) as cursor:
-            if not seek(cursor, key):
-                return []
-            return list(islice(cursor.iternext(), count))
+            more = seek(cursor, key)
+            if more and behind and cursor.key() == key:
+                more = cursor.next()
+            if more:
+                for row in islice(cursor.iternext(), count):
+                    found.append(row)
+                    size += len(row[1])
+                    if size >= most_bytes:
+                        break
+        return found
 
     def next(self, walk: Walk, count: int, visits: int) -> list[Message]:
-        """Returns up to `count` more messages of a walk, after at most `visits` keys. Check `walk.ended`."""
+        """Returns up to `count` more messages of a walk, after at most `visits` keys, fewer where they are large. Check
+        `walk.ended`.
+        """
         return self.environment.read(lambda txn: self.advance(txn, walk, count, visits))
 
     def advance(self, txn: "Transaction[bytes]", walk: Walk, count: int, visits: int) -> list[Message]:
         if walk.matches_rest and len(walk.prefix) < LONG_PREFIX:
             return self.advance_through(txn, walk, min(count, visits))
         found: list[Message] = []
+        size = 0
         levels = walk.levels
+        walk.visited = 0
         with txn.cursor(self.db) as cursor:
             more = seek(cursor, walk.key)
             while more:
@@ -217,16 +238,17 @@ class Retained:
                 if walk.outside(key):
                     more = False
                     break
-                if len(found) >= count or visits <= 0:
+                if len(found) >= count or walk.visited >= visits or size >= WALK_BYTES:
                     walk.key = key
                     return found
-                visits -= 1
+                walk.visited += 1
                 long = is_long_key(key)
                 topic = publish_topic(cursor.value()[CHECKSUM_SIZE:]) if long else key_topic(key)
                 if matches(levels, topic.split(b"/")):
                     message = self.decode(key, cursor.value())
                     if message is not None:
                         found.append(message)
+                        size += message.size()
                     more = cursor.next()
                     continue
                 candidate = None if long else next_candidate(levels, key)
@@ -238,11 +260,13 @@ class Retained:
         """Does the same for a filter that matches everything from its prefix on."""
         if walk.anywhere and not walk.hidden and walk.key[:1] == b"$":
             walk.key = AFTER_DOLLAR  # a wildcard in the first level does not take these [MQTT-4.7.2-1]
-        rows = self.rows(txn, walk.key, count + 1)
-        if len(rows) <= count:
-            walk.ended = True
+        rows = self.rows(txn, walk.key, count, WALK_BYTES)
+        walk.visited = len(rows)
+        following = self.rows(txn, rows[-1][0], 1, 0, behind=True) if rows else []
+        if following:
+            walk.key = following[0][0]
         else:
-            walk.key = rows.pop()[0]
+            walk.ended = True
         found: list[Message] = []
         for key, stored in rows:
             if not walk.anywhere:

@@ -3,11 +3,13 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
+from holdfast.errors import StoreError
 from holdfast.journal.log import JournalLog
 from holdfast.journal.writer import Event
 from holdfast.state.environment import MAPPED_MOST
@@ -48,16 +50,19 @@ class DiskStorage:
         """
         history = history_filters is not None
         try:
-            recovered = recover(
-                self.folder,
-                history=history,
-                schedule=self.loop.call_soon_threadsafe,
-                on_event=self.on_event,
-                progress=self.progress,
-            )
+            with self.in_one_sentence():
+                recovered = recover(
+                    self.folder,
+                    history=history,
+                    schedule=self.loop.call_soon_threadsafe,
+                    on_event=self.on_event,
+                    progress=self.progress,
+                )
         except BaseException:
             self.progress.close()
             raise
+        if self.folder.is_open_to_all():
+            log.warning("everybody can write to the data folder", extra={"folder": str(self.folder.root)})
         self.recovered = recovered
         for loss in recovered.losses:
             log.warning("recovery", extra={"found": loss})
@@ -80,8 +85,9 @@ class DiskStorage:
         now_ms = position.time_ms if position is not None else 0
         gc.disable()
         try:
-            self.load_topics(broker, now_ms, in_memory)
-            load_cluster(broker, recovered.store, self.progress)
+            with self.in_one_sentence():
+                self.load_topics(broker, now_ms, in_memory)
+                load_cluster(broker, recovered.store, self.progress)
         finally:
             gc.enable()
             self.progress.close()
@@ -114,6 +120,20 @@ class DiskStorage:
         recovered.store.environment.env.copy(str(folder), compact=True)
         return path
 
+    @contextmanager
+    def in_one_sentence(self) -> Iterator[None]:
+        """Whatever stands in the files, also what was written to do harm, ends in one sentence for the operator."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except Exception as error:
+            log.debug("the data folder cannot be used", exc_info=True)
+            raise StoreError(
+                f"data folder {self.folder.root} cannot be used ({type(error).__name__}: {error}): "
+                "`holdfast doctor` says what is wrong with it"
+            ) from error
+
     def load(self, broker: Broker, now_ms: int, in_memory: bool) -> Effects:
         """Fill a broker that uses the log of this folder with the retained set and the sessions of before; returns what
         follows from that.
@@ -122,8 +142,9 @@ class DiskStorage:
         assert recovered is not None
         gc.disable()  # what is loaded stays: looking for garbage in it again and again only takes time
         try:
-            self.load_topics(broker, now_ms, in_memory)
-            effects = load_sessions(broker, recovered.store, now_ms, self.progress)
+            with self.in_one_sentence():
+                self.load_topics(broker, now_ms, in_memory)
+                effects = load_sessions(broker, recovered.store, now_ms, self.progress)
         finally:
             gc.enable()
             self.progress.close()

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from holdfast.broker.message import Message
 from holdfast.broker.ports import TopicCursor, TopicIndex
 from holdfast.broker.topics import matches
-from holdfast.state.retained import Retained, Walk
+from holdfast.state.retained import WALK_BYTES, Retained, Walk
 from holdfast.state.tables import topic_key
 
 
 @dataclass
 class VersionedWalk:
-    """A walk over the retained set as of one version.
+    """A walk over the retained set as of one version: first over the topics that had not reached the disk when it
+    began, then over the disk.
 
     Each topic comes at most once. What changed since is left out, because the subscriber is sent changes as they
     happen.
@@ -23,12 +24,19 @@ class VersionedWalk:
 
     disk: Walk
     version: int
-    waiting: list[Message] = field(default_factory=list)  # from memory, before the walk over the disk
-    sent: set[bytes] = field(default_factory=set)
+    hidden: bool
+    topics: list[bytes]  # shared by all walks that began at the same state of things
+    position: int = 0  # in `topics`
+    seen: set[bytes] = field(default_factory=set)  # those of them that match and have had their turn
+    visited: int = 0  # entries that the last step has looked at
+
+    @property
+    def in_memory(self) -> bool:
+        return self.position < len(self.topics)
 
     @property
     def ended(self) -> bool:
-        return self.disk.ended and not self.waiting
+        return self.disk.ended and not self.in_memory
 
 
 # What may wait in memory for the state follower before publishers are read from more slowly, and what a change takes
@@ -46,6 +54,7 @@ class RetainedView:
         self.disk = disk
         self.pending: dict[bytes, tuple[int, Message | None]] = {}
         self.size = 0
+        self.topics: list[bytes] | None = None  # of `pending`, as long as these are the same
 
     def set(self, message: Message) -> None:
         self.change(message.topic, message.offset, message)
@@ -56,11 +65,13 @@ class RetainedView:
     def change(self, topic: bytes, offset: int, message: Message | None) -> None:
         self.forget(topic)  # so that the newest is last
         self.pending[topic] = (offset, message)
+        self.topics = None
         self.size += size_of(message)
 
     def forget(self, topic: bytes) -> None:
         if topic in self.pending:
             self.size -= size_of(self.pending.pop(topic)[1])
+            self.topics = None
 
     def is_full(self) -> bool:
         return self.size > PENDING_BYTES
@@ -82,37 +93,54 @@ class RetainedView:
 
     def walk(self, topic_filter: bytes, version: int, hidden: bool = False) -> VersionedWalk:
         """Begins a walk; `hidden`, with the filter `#`: topics that begin with `$` too."""
-        disk = Walk(topic_filter, hidden)
-        walk = VersionedWalk(disk, version)
-        for topic, (offset, message) in self.pending.items():
-            if offset <= version and (hidden or matches(disk.levels, topic.split(b"/"))):
-                walk.sent.add(topic)
-                if message is not None:
-                    walk.waiting.append(message)
-        return walk
+        if self.topics is None:
+            self.topics = list(self.pending)
+        return VersionedWalk(Walk(topic_filter, hidden), version, hidden, self.topics)
 
     def next(self, walk: VersionedWalk, count: int, visits: int = 10_000) -> list[Message]:
-        """Returns up to `count` more messages; maybe none although there are more: ask `walk.ended`."""
-        if walk.waiting:
-            found = walk.waiting[:count]
-            del walk.waiting[:count]
-            return found
+        """Returns up to `count` more messages, fewer where they are large, maybe none although there are more: ask
+        `walk.ended`.
+        """
+        if walk.in_memory:
+            return self.next_in_memory(walk, count, visits)
+        walk.visited = 0
         if walk.disk.ended:
             return []
+        found = self.disk.next(walk.disk, count, visits)
+        walk.visited = walk.disk.visited
         return [
             message
-            for message in self.disk.next(walk.disk, count, visits)
+            for message in found
             if message.offset <= walk.version
-            and message.topic not in walk.sent
+            and message.topic not in walk.seen
             and message.topic not in self.pending  # the disk is behind on these
         ]
+
+    def next_in_memory(self, walk: VersionedWalk, count: int, visits: int) -> list[Message]:
+        found: list[Message] = []
+        start = position = walk.position
+        size = 0
+        end = min(len(walk.topics), start + max(1, visits))
+        while position < end and len(found) < count and size < WALK_BYTES:
+            topic = walk.topics[position]
+            position += 1
+            if not walk.hidden and not matches(walk.disk.levels, topic.split(b"/")):
+                continue
+            walk.seen.add(topic)
+            message = self.get(topic)
+            if message is not None and message.offset <= walk.version:
+                found.append(message)
+                size += message.size()
+        walk.position = position
+        walk.visited = position - start
+        return found
 
 
 def size_of(change: Message | None) -> int:
     return OVERHEAD_BYTES + (change.size() if change is not None else 0)
 
 
-# Messages a cursor reads from disk at once. Memory for a snapshot is bounded by this, whatever its size.
+# Messages a cursor reads at once. Memory for a snapshot is bounded by this and by WALK_BYTES, whatever its size.
 BATCH = 256
 
 
@@ -157,10 +185,11 @@ class DiskCursor(TopicCursor):
         self.walk = walk
         self.batch: list[Message] = []
         self.changes = index.changes
-        self.from_memory = bool(walk.waiting)
+        self.from_memory = walk.in_memory
         self.last_key = b""
 
     def next(self, visits: int) -> Message | None:
+        self.visited = 0
         while True:
             while self.batch:
                 message = self.batch.pop()
@@ -170,13 +199,14 @@ class DiskCursor(TopicCursor):
             if self.walk.ended:
                 self.ended = True
                 return None
-            self.from_memory = bool(self.walk.waiting)
-            # What waited in memory was gathered at the beginning: it may have changed since.
-            self.changes = -1 if self.from_memory else self.index.changes
-            self.batch = self.index.view.next(self.walk, min(BATCH, max(1, visits)), visits)
-            self.batch.reverse()
-            if not self.batch and not self.walk.ended:
+            if self.visited >= max(1, visits):
                 return None
+            left = max(1, visits - self.visited)
+            self.from_memory = self.walk.in_memory
+            self.changes = self.index.changes
+            self.batch = self.index.view.next(self.walk, min(BATCH, left), left)
+            self.visited += max(1, self.walk.visited)
+            self.batch.reverse()
 
     def is_current(self, message: Message) -> bool:
         """Whether a message read a moment ago has not been replaced or deleted since."""
@@ -187,9 +217,8 @@ class DiskCursor(TopicCursor):
 
     def passed(self, topic_levels: list[bytes]) -> bool:
         topic = b"/".join(topic_levels)
-        if topic in self.walk.sent:
-            waiting = self.walk.waiting + (self.batch if self.from_memory else [])
-            return all(message.topic != topic for message in waiting)
+        if topic in self.walk.seen:
+            return not self.from_memory or all(message.topic != topic for message in self.batch)
         if self.ended:
             return True
         return not self.from_memory and topic_key(topic) <= self.last_key

@@ -7,9 +7,12 @@ history/       the Delta table; history.lock beside it
 quarantine/    bytes that could not be read, kept for an operator who wants to look
 """
 
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.errors import StoreError
 from holdfast.journal.disk import Disk
 from holdfast.journal.segment import segment_names
 
@@ -35,6 +38,30 @@ class DataFolder:
     @property
     def quarantine(self) -> Path:
         return self.root / "quarantine"
+
+    def refuse_links(self) -> None:
+        """Raises StoreError when a symbolic link stands where files of the folder stand: what is written, cut or read
+        through it might be anybody's. The operator's own links to whole folders are good, such as `history` on another
+        disk.
+        """
+        mine = (0, os.geteuid())
+        for path in (self.root, self.journal, self.state, self.history, self.history / "_delta_log", self.quarantine):
+            if not path.is_dir():
+                continue
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if not entry.is_symlink():
+                        continue
+                    if entry.is_dir() and entry.stat(follow_symlinks=False).st_uid in mine:
+                        continue
+                    raise StoreError(
+                        f"{entry.path} is a symbolic link to {os.readlink(entry.path)}, expected a file of the "
+                        "broker's own: find out who has put it there, and remove it"
+                    )
+
+    def is_open_to_all(self) -> bool:
+        """Whether everybody on the machine can put files into the folder."""
+        return bool(self.root.stat().st_mode & stat.S_IWOTH)
 
     def move_to_quarantine(self, path: Path) -> Path:
         """Moves a file or folder into the quarantine, and returns its place there, under a name that was free."""

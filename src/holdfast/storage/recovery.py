@@ -49,9 +49,10 @@ def recover(
 ) -> Recovered:
     """Locks the folder, opens state and journal, and brings the state up to the end of the journal.
 
-    Raises StoreError when another broker has the folder, when a newer version of Holdfast wrote it, or when the disk
-    cannot be written at all; never because of damage.
+    Raises StoreError when another broker has the folder, when a newer version of Holdfast wrote it, when a link leads
+    out of it, or when the disk cannot be written at all; never because of damage.
     """
+    folder.refuse_links()
     lock = FolderLock(folder.root)
     try:
         losses = quarantine_broken_state(folder, progress)
@@ -124,7 +125,7 @@ def retained_before(folder: DataFolder, first: int, losses: list[str]) -> tuple[
         if reader.last < last:
             losses.append(f"history ends at offset {reader.last}: what was set from there to {last} is lost")
         return records_of(reader.retained_upto(last, 0)), last
-    except (ImportError, StoreError) as error:
+    except (ImportError, StoreError, OSError, ValueError) as error:
         last = max(0, first - 1)
         losses.append(f"history cannot be read ({error}): retained messages set up to offset {last} are lost")
         return [], last

@@ -1,4 +1,4 @@
-from holdfast.broker.rate import LeakyBucket
+from holdfast.broker.rate import REMEMBERED_USERS, LeakyBucket, UserRates
 
 
 def test_what_fits_at_once_is_the_capacity() -> None:
@@ -30,3 +30,19 @@ def test_a_clock_that_goes_back_drains_nothing_and_adds_nothing() -> None:
     bucket.pour(1, 100.0)
     assert bucket.drain(50.0) == 1
     assert bucket.drain(50.5) == 0.5
+
+
+def test_users_that_are_idle_are_forgotten_and_busy_ones_are_not() -> None:
+    rates = UserRates(messages=1, size=0)
+    rates.pour("busy", 1_000_000, 0, 0.0)
+    for number in range(3 * REMEMBERED_USERS):
+        rates.pour(f"user {number}", 1, 0, float(number))
+    assert len(rates.buckets) <= REMEMBERED_USERS + 1
+    assert not rates.admit("busy", 1, 0, 40_000.0)
+
+
+def test_what_is_larger_than_a_second_is_admitted_once_and_then_waited_for() -> None:
+    rates = UserRates(messages=0, size=100)
+    assert rates.admit("ann", 1, 1000, 0.0)
+    assert [rates.admit("ann", 1, 1, now) for now in (0.0, 8.9, 9.1)] == [False, False, True]
+    assert rates.admit("bob", 1, 1, 0.0)

@@ -8,11 +8,14 @@ import pytest
 
 from holdfast.broker.access import PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access, Rule
 from holdfast.history.messages import message_of
+from holdfast.history.reader import HistoryReader
 from holdfast.history.writer import HistoryWriter
+from holdfast.protocol.mqtt.properties import Properties
 from holdfast.service import history as module
 from holdfast.service.caller import OPERATOR, Caller
 from holdfast.service.history import HistoryService
 from holdfast.service.live import LiveSource
+from holdfast.service.messages import encode_forwarded
 from holdfast.service.past import MOMENT_BYTES, PAGE_BYTES, Moment, Past
 from in_process import InProcess, with_broker
 from log_records import ALICE, NOW_MS, retained
@@ -122,11 +125,19 @@ def test_a_user_is_shown_what_the_rules_give_and_not_told_how_much_there_is(
         pages, ends = await walk(history, 100, bob)
         assert pages == [["a", "a/b"], ["a/b/c", "a/d"], []]
         assert ends == ["a/b", "a/d", None]
-        assert [row["topic"] for row in await history.rows_at(THEN, bob)] == ["a", "a/b", "a/b/c", "a/d"]
+        assert [one.topic.decode() async for portion in history.messages_at(THEN, bob) for one in portion] == [
+            "a",
+            "a/b",
+            "a/b/c",
+            "a/d",
+        ]
         assert await history.find_at(THEN, "a/d", bob) is not None
         assert await history.find_at(THEN, "a0", bob) is None
         bob = bob_who_receives(world, b"#", from_alice=b"a/b/#")
-        assert [row["topic"] for row in await history.rows_at(THEN, bob)] == ["a/b", "a/b/c"]
+        assert [one.topic.decode() async for portion in history.messages_at(THEN, bob) for one in portion] == [
+            "a/b",
+            "a/b/c",
+        ]
         assert await history.find_at(THEN, "a/d", bob) is None, "its publisher may not retain it any more"
 
     with_broker(act)
@@ -186,7 +197,7 @@ def test_a_level_of_the_tree_comes_in_pages(ask: Ask) -> None:
 
 
 def test_messages_are_as_they_were(ask: Ask) -> None:
-    first = message_of(ask(lambda history: history.rows_at(THEN, OPERATOR))[0])
+    first = ask(lambda history: anext(history.messages_at(THEN, OPERATOR)))[0]
     assert (first.topic, first.payload, first.qos, first.offset, first.expires_at_ms) == (b"a", b"1", 1, 1, 0)
     assert first.publisher.origin == ALICE.origin
 
@@ -198,3 +209,60 @@ def test_what_rights_are_asked_about_is_known_without_the_payload(past: Past) ->
     assert more
     assert sketch.topic == whole.topic
     assert sketch.publisher.origin == whole.publisher.origin
+
+
+LARGE = PAGE_BYTES // 50
+
+
+@pytest.mark.parametrize("moment_bytes", [MOMENT_BYTES, 0], ids=["in memory", "read again"])
+def test_a_moment_is_restored_in_portions_of_bounded_bytes(tmp_path: Path, moment_bytes: int) -> None:
+    records = (retained(f"t/{n:03}", b"x" * LARGE, n) for n in range(1, 301))
+    past = Past(table_of(tmp_path, *records), moment_bytes=moment_bytes)
+
+    async def act(world: InProcess) -> list[list[str]]:
+        history = HistoryService(Here(world, past))
+        return [[one.topic.decode() for one in portion] async for portion in history.messages_at(THEN, OPERATOR)]
+
+    portions = with_broker(act)
+    assert [topic for portion in portions for topic in portion] == [f"t/{n:03}" for n in range(1, 301)]
+    assert max(map(len, portions)) <= 51
+
+
+def test_the_rows_of_a_topic_come_in_pages_of_bounded_bytes(tmp_path: Path) -> None:
+    past = Past(table_of(tmp_path, *(retained("t", b"x" * LARGE, n) for n in range(1, 121))))
+    offsets: list[int] = []
+    before: int | None = 0
+    while before is not None:
+        page = past.of_topic("t", before, 1000)
+        assert 0 < len(page["rows"]) <= 51
+        offsets += [row["offset"] for row in page["rows"]]
+        before = page["next"]
+    assert offsets == list(range(120, 0, -1))
+
+
+def test_properties_count_as_bytes_too(tmp_path: Path) -> None:
+    properties = Properties()
+    properties.user_properties = [("k", "v" * 60_000)] * 10
+    encoded = encode_forwarded(properties)
+    past = Past(table_of(tmp_path, *(retained("t", b"x", n, properties=encoded) for n in range(1, 31))))
+    assert len(past.of_topic("t", 0, 1000)["rows"]) == PAGE_BYTES // 600_000 + 1
+
+
+def test_small_rows_do_not_bring_all_the_large_ones_behind_them_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [1] * 150 + [LARGE] * 300
+    past = Past(table_of(tmp_path, *(retained(f"t/{n:03}", b"x" * size, n) for n, size in enumerate(sizes, 1))))
+    read: list[int] = []
+    rows_within = HistoryReader.rows_within
+
+    def noting(self: HistoryReader, offsets: Any, most_bytes: int | None) -> Any:
+        rows = rows_within(self, offsets, most_bytes)
+        read.append(0 if rows is None else rows.nbytes)
+        return rows
+
+    monkeypatch.setattr(HistoryReader, "rows_within", noting)
+    rows, answered = past.rows(list(range(1, len(sizes) + 1)))
+    assert answered == len(rows)
+    assert 150 < answered < 250
+    assert max(read) <= PAGE_BYTES, "no more is decoded than fits into the answer"

@@ -1,8 +1,11 @@
 """The retained service beside a broker in this process: rights, names of operations, what is kept for undo."""
 
+from collections.abc import AsyncIterator
+
 import pytest
 
 from holdfast.broker.access import PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access, Rule
+from holdfast.broker.message import NEVER, Message, Publisher, topic_field
 from holdfast.broker.settings import Settings
 from holdfast.errors import NotAllowed, NotFound, TooLarge
 from holdfast.service import retained as module
@@ -25,7 +28,7 @@ def test_a_user_finds_reads_and_deletes_what_the_rules_give() -> None:
             rules((RECEIVE | SUBSCRIBE, b"mine/#"), (PUBLISH | RETAIN, b"mine/a"), (PUBLISH | RETAIN, b"blind/#"))
         )
         alice = Caller("alice", False, world.broker)
-        found = await world.retained.find(EVERYTHING, alice)
+        found = [one async for portion in world.retained.find(EVERYTHING, alice) for one in portion]
         assert sorted(one.topic for one in found) == [b"mine/a", b"mine/readonly"]
         assert [one.topic for one in await world.retained.find_writable(EVERYTHING, alice)] == [b"mine/a"]
         assert world.retained.get("mine/a", alice).payload == b"1"
@@ -45,7 +48,7 @@ def test_a_user_finds_reads_and_deletes_what_the_rules_give() -> None:
 def test_undo_counts_what_the_caller_may_not_write_as_refused() -> None:
     async def act(world: InProcess) -> None:
         await world.set("mine/a", "theirs/a")
-        removed = await world.retained.remove(await world.retained.find(EVERYTHING, OPERATOR), OPERATOR)
+        removed = await world.retained.remove(await world.retained.find_writable(EVERYTHING, OPERATOR), OPERATOR)
         assert removed.operation.startswith("api-")
         world.broker.set_access(rules((PUBLISH | RETAIN, b"mine/#")))
         done = await world.retained.undo(removed.operation, Caller("alice", False, world.broker))
@@ -63,7 +66,7 @@ def test_undo_gives_a_message_the_time_it_had_left_whoever_chose_it() -> None:
         await world.set("by/broker")
         await world.set("by/publisher", expiry_s=60)
         world.handle.told_ms += 10_500
-        removed = await world.retained.remove(await world.retained.find(EVERYTHING, OPERATOR), OPERATOR)
+        removed = await world.retained.remove(await world.retained.find_writable(EVERYTHING, OPERATOR), OPERATOR)
         assert (await world.retained.undo(removed.operation, OPERATOR)).restored == 2
         for topic in ("by/broker", "by/publisher"):
             assert world.retained.get(topic, OPERATOR).expires_at_ms == NOW_MS + 10_500 + 50_000
@@ -116,5 +119,35 @@ def test_an_operator_may_do_everything(broker: bool) -> None:
         assert caller.may_write(b"a", True, 2)
         assert caller.may_read(b"a")
         assert caller.sees_all
+
+    with_broker(act)
+
+
+def test_what_is_put_back_is_written_before_more_of_it_is_read() -> None:
+    async def act(world: InProcess) -> None:
+        asked = 0
+
+        async def portions() -> AsyncIterator[list[Message]]:
+            nonlocal asked
+            for asked in range(1, 6):
+                assert len(await world.retained.find_writable(EVERYTHING, OPERATOR)) == asked - 1
+                field = topic_field(b"t/%d" % asked)
+                yield [Message(field, b"x", 0, True, b"", Publisher("c", "", "5.0"), asked, 0, NEVER, False)]
+
+        done = await world.retained.put_back(portions(), OPERATOR, replace=False, dry_run=False)
+        assert (done.restored, asked) == (5, 5)
+
+    with_broker(act)
+
+
+def test_a_large_delete_keeps_nothing_in_memory_for_undo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_BYTES", 500)
+
+    async def act(world: InProcess) -> None:
+        for number in range(10):
+            await world.set(f"t/{number}")
+        found = await world.retained.find_writable(EVERYTHING, OPERATOR)
+        assert (await world.retained.remove(found, OPERATOR)).count == 10
+        assert (world.retained.recent, world.retained.recent_bytes) == ({}, 0)
 
     with_broker(act)

@@ -5,18 +5,19 @@ What both versions of the protocol have in common is here; each fills in its own
 
 from typing import TYPE_CHECKING, Final, final
 
-from holdfast.broker.lifecycle import close, end_session, on_refused, take_over, validate_connect
+from holdfast.broker.lifecycle import close, disconnect, end_session, on_refused, take_over, validate_connect
 from holdfast.broker.ports import Peer
 from holdfast.broker.rate import LeakyBucket
 from holdfast.broker.session import Connection, Session
 from holdfast.broker.sn.admission import attach, check_connect
+from holdfast.broker.sn.proof import AddressProof
 from holdfast.broker.sn.sender import ACTIVE, GONE, SnSender
 from holdfast.broker.subscribing import on_subscribe_denied, send_first, subscribe
 from holdfast.broker.subscription import PendingFilters
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.connection import AUTHENTICATING, CLOSED
 from holdfast.protocol.mqtt.packets import Connect, SubscriptionRequest
-from holdfast.protocol.mqtt.reasons import NOT_AUTHORIZED, SUCCESS
+from holdfast.protocol.mqtt.reasons import NOT_AUTHORIZED, SUCCESS, UNSPECIFIED_ERROR
 from holdfast.protocol.sn.frame import Envelope
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class SnConnection(SnSender):
         self.gateway: Final = gateway
         self.peer: Final = gateway.transport.open(address, envelope)
         broker = gateway.broker
-        super().__init__(broker, gateway.settings, broker.open(self.peer, broker.now_ms))
+        super().__init__(broker, gateway.settings, broker.open(self.peer, broker.now_ms), AddressProof(envelope))
         self.connection.agreed.version = self.version
         self.connection.adapter = self
         self.peer.attach(self.connection)
@@ -204,6 +205,19 @@ class SnConnection(SnSender):
         self.write(self.connack)
         self.resume(session)
 
+    def cap_expiry(self, asked_s: int) -> int:
+        """Return how long the session is kept: of those who have not said who they are, not for long."""
+        most_s = self.settings.session_expiry_max
+        if most_s > 0 and not self.connection.username:
+            asked_s = min(asked_s, most_s)
+        return self.broker.cap_session_expiry(asked_s)
+
+    def watch(self, keep_alive_ms: int) -> None:
+        """Set how long the client may be silent. Who has no name and asks for no end of it gets one all the same."""
+        if keep_alive_ms == 0 and not self.connection.username:
+            keep_alive_ms = self.settings.session_expiry_max * 1000
+        self.keep_alive_ms = keep_alive_ms
+
     def wakes_sleeper(self, packet: Connect) -> bool:
         """Return whether CONNECT has been answered by a connection of the client that was asleep."""
         return False
@@ -264,6 +278,17 @@ class SnConnection(SnSender):
         self.gateway.unbind(self)
         self.connection = NOWHERE
 
+    def unguessable_id(self, session: Session) -> int:
+        packet_id = self.gateway.transport.unguessable_id()
+        while packet_id in session.inflight:
+            packet_id = self.gateway.transport.unguessable_id()
+        return packet_id
+
+    def give_up_silently(self, text: str) -> None:
+        """End the connection without a word to an address that is not the client's, by all that is known."""
+        self.silent = True
+        disconnect(self.broker, self.connection, UNSPECIFIED_ERROR, text)
+
     # Requests.
 
     def answer_duplicate(self, request: bytes) -> bool:
@@ -283,9 +308,14 @@ class SnConnection(SnSender):
             return False
         return not self.heard or self.broker.now_ms - self.connection.connected_at_ms <= DUPLICATE_CONNECT_MS
 
-    def is_in_rate(self) -> bool:
-        """Return whether one more packet fits into the client's rate, which has a second's worth of burst."""
-        return self.publish_rate is None or self.publish_rate.offer(self.broker.now_ms / 1000)
+    def is_in_rate(self, size: int) -> bool:
+        """Return whether one more publish fits into the rates of the client and its user, with a second's burst."""
+        broker = self.broker
+        now_s = broker.now_ms / 1000
+        if self.publish_rate is not None and not self.publish_rate.offer(now_s):
+            return False
+        rates = broker.user_rates
+        return not rates.is_limited or rates.admit(self.connection.username, 1, size, now_s)
 
     def subscribe(self, request: SubscriptionRequest) -> int:
         """Make a subscription; returns the granted QoS, or the reason why not. After SUBACK, call `send_snapshots`."""

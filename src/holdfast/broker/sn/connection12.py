@@ -7,6 +7,7 @@ from holdfast.broker.session import FOREVER, PendingWill, Session
 from holdfast.broker.sn.admission import accept_publish, check_connect, on_pubrel
 from holdfast.broker.sn.connection import MAX_DATAGRAM, SUBSCRIBED, UNSUBSCRIBED, SnConnection
 from holdfast.broker.sn.ids import NO_ID
+from holdfast.broker.sn.proof import CHALLENGE_TOPIC
 from holdfast.broker.sn.sender import ACTIVE, CONNECTING, NEEDS_ID, READY, TOO_LARGE, Outgoing
 from holdfast.broker.subscribing import unsubscribe
 from holdfast.broker.topics import SHARE, check_topic
@@ -134,8 +135,8 @@ class SnConnection12(SnConnection):
             self.sensor_state().will = packet.will
         elif session.sensor is not None and session.sensor.will is not None:
             session.will = PendingWill(session.sensor.will, 0)  # it outlives the connection
-        session.expiry_s = 0 if connect.clean_start else self.broker.cap_session_expiry(FOREVER)
-        self.keep_alive_ms = tolerance_ms(connect.keep_alive_s)
+        session.expiry_s = 0 if connect.clean_start else self.cap_expiry(FOREVER)
+        self.watch(tolerance_ms(connect.keep_alive_s))
         self.connack = v12.encode(ConnAck(v12.ACCEPTED))
 
     def come_back(self, other: "SnConnection12") -> None:
@@ -144,7 +145,7 @@ class SnConnection12(SnConnection):
         self.connect = connect
         self.connect_datagram = other.connect_datagram
         self.heard = False
-        self.keep_alive_ms = tolerance_ms(connect.keep_alive_s)
+        self.watch(tolerance_ms(connect.keep_alive_s))
         self.connection.last_seen_ms = self.broker.now_ms
         self.announced.clear()
         if connect.asks_for_will:
@@ -212,7 +213,7 @@ class SnConnection12(SnConnection):
         if not field:  # [SN12-08]
             self.write(v12.encode_puback(packet.topic_id, packet.packet_id, v12.INVALID_TOPIC_ID))
             return
-        if not self.is_in_rate():
+        if not self.is_in_rate(len(packet.payload)):
             code = v12.CONGESTION
         elif packet.qos > 0 and packet.packet_id == 0:
             code = v12.NOT_SUPPORTED
@@ -320,7 +321,8 @@ class SnConnection12(SnConnection):
 
     def on_ping(self, packet: PingRequest) -> None:
         if packet.client_id and packet.client_id != self.client_id:
-            self.gateway.wake_from(self, packet.client_id)
+            # Of another client, which is not here: who knows the name of a sleeper is not the sleeper.
+            self.gateway.answer(GOODBYE, self.address, self.host, self.envelope)
         elif self.state == ACTIVE:
             self.write(v12.encode(PingResponse()))
         else:  # [SN12-12]
@@ -332,6 +334,7 @@ class SnConnection12(SnConnection):
         if packet.duration_s > 0:
             self.fall_asleep(tolerance_ms(packet.duration_s))
             return
+        self.gateway.on_left(self)
         self.leave()
 
     # Updates of the will.
@@ -410,6 +413,9 @@ class SnConnection12(SnConnection):
             settings = self.settings
             topic_id = state.assign_for_delivery(field, settings.max_topics, settings.max_topic_bytes)
         return v12.encode(Register(topic_id, packet_id, field[2:])) if topic_id else b""
+
+    def challenge_packet(self, packet_id: int) -> bytes:
+        return v12.encode(Register(self.sensor_state().unused_id(), packet_id, CHALLENGE_TOPIC))
 
     def on_registered(self, field: bytes) -> None:
         topic_id = self.sensor_state().by_field.get(field, NO_ID)

@@ -8,6 +8,7 @@ from holdfast.broker.session import Session
 from holdfast.broker.sn.admission import accept_publish, on_pubrel
 from holdfast.broker.sn.connection import MAX_DATAGRAM, REGISTERED, SUBSCRIBED, UNSUBSCRIBED, SnConnection
 from holdfast.broker.sn.ids import NO_ID
+from holdfast.broker.sn.proof import CHALLENGE_TOPIC
 from holdfast.broker.sn.sender import ACTIVE, ASLEEP, AWAKE, CONNECTING, NEEDS_ID, READY, TOO_LARGE, Outgoing
 from holdfast.broker.subscribing import unsubscribe
 from holdfast.broker.topics import SHARE, check_topic
@@ -148,17 +149,19 @@ class SnConnection20(SnConnection):
         broker = self.broker
         connect = self.connect
         asked_s = connect.expiry_s if connect.expiry_s != NONE else 0
-        # What the client cannot be told must stay as it asked for it [3.1.2.7-1, 3.1.2.7-2].
-        session.expiry_s = broker.cap_session_expiry(asked_s) if connect.takes_suggestions else asked_s
+        # What the client cannot be told must stay as it asked for it [3.1.2.7-1, 3.1.2.7-2]. That is for clients with a
+        # name: a session for ever would be too much for a datagram from anywhere.
+        is_capped = connect.takes_suggestions or not self.connection.username
+        session.expiry_s = self.cap_expiry(asked_s) if is_capped else asked_s
         keep_alive_s = connect.keep_alive_s
         most_s = broker.settings.keep_alive_max
         if connect.takes_suggestions and 0 < most_s < keep_alive_s:
             keep_alive_s = most_s
-        self.keep_alive_ms = keep_alive_s * 1500  # [3.1.6-2]
+        self.watch(keep_alive_s * 1500)  # [3.1.6-2]
         answer = ConnAck(SUCCESS, connect.packet_id, present)
         if not connect.client_id:
             answer.client_id = packet.client_id
-        if session.expiry_s != asked_s:
+        if session.expiry_s != asked_s and connect.takes_suggestions:
             answer.expiry_s = session.expiry_s
         if keep_alive_s != connect.keep_alive_s:
             answer.keep_alive_s = keep_alive_s
@@ -261,7 +264,7 @@ class SnConnection20(SnConnection):
                 return
         if packet.retain and not self.broker.settings.retain_available:
             raise ProtocolError("RETAIN is set, but retained messages are off", RETAIN_NOT_SUPPORTED)
-        if not self.is_in_rate():
+        if not self.is_in_rate(len(packet.payload)):
             self.acknowledge(packet, v2.CONGESTION)
             return
         reason = accept_publish(
@@ -390,7 +393,7 @@ class SnConnection20(SnConnection):
         if packet.expiry_s != NONE:
             if session.expiry_s == 0 and packet.expiry_s != 0:
                 raise ProtocolError("DISCONNECT turns a session expiry of 0 into another, which it may not")
-            session.expiry_s = self.broker.cap_session_expiry(packet.expiry_s)
+            session.expiry_s = self.cap_expiry(packet.expiry_s)
         reason = packet.reason if packet.reason != NONE else NORMAL_DISCONNECTION
         self.leave(reason != NORMAL_DISCONNECTION)  # [3.13.7-3]
 
@@ -435,6 +438,9 @@ class SnConnection20(SnConnection):
         settings = self.settings
         topic_id = self.sensor_state().assign_for_delivery(field, settings.max_topics, settings.max_topic_bytes)
         return encode(Register(topic_id, packet_id, field[2:])) if topic_id else b""
+
+    def challenge_packet(self, packet_id: int) -> bytes:
+        return encode(Register(self.sensor_state().unused_id(), packet_id, CHALLENGE_TOPIC))
 
     def on_registered(self, field: bytes) -> None:
         """The alias is in the table already, and nothing else can have been sent meanwhile."""

@@ -1,8 +1,9 @@
 """Where datagrams come in: which virtual connection they belong to, and how addresses without one are answered.
 
 A source address is a claim, not a proof. So an address that has not connected is answered with no more bytes than it
-sent (CONNACK with an assigned client id and GWINFO excepted, which the protocol demands), not often, and can change
-nothing; and a connection stays until a CONNECT that may have its client id has been accepted.
+sent (GWINFO excepted, which the protocol demands), not often, and can change nothing; one that has connected is sent
+little until it has proven itself (see proof.py). A connection stays until a CONNECT that may have its client id has
+been accepted. DISCONNECT is not answered, or two gateways could go on answering each other.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -18,6 +19,7 @@ from holdfast.broker.sn.connection12 import GOODBYE, SnConnection12
 from holdfast.broker.sn.connection20 import SnConnection20, refusal
 from holdfast.broker.sn.ids import Predefined
 from holdfast.broker.sn.ports import Datagrams, SnSettings
+from holdfast.broker.sn.proof import AddressProof
 from holdfast.errors import ProtocolError
 from holdfast.protocol.sn import detect, v12
 from holdfast.protocol.sn import v2_types as v2
@@ -39,7 +41,6 @@ from holdfast.protocol.sn.packets import (
     Connect,
     Disconnect,
     GatewayInfo,
-    PingRequest,
     Publish,
     PublishWithoutSession,
 )
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 NO_CONNECTION: Final = encode_2(Disconnect(NONE, v2.NO_VIRTUAL_CONNECTION))
 NO_PROTECTION: Final = encode_2(Disconnect(NONE, v2.PROTECTION_NOT_SUPPORTED))
 MAX_PENDING: Final = 10_000
+MAX_LEFT: Final = 1000
 RATE_WINDOW_MS: Final = 1000
 # Packets that may stand in a Connection Encapsulation [SN2: 3.18-3].
 WRAPPABLE: Final = (v2.PUBLISH, v2.SUBSCRIBE, v2.UNSUBSCRIBE, v2.REGISTER, v2.DISCONNECT, v2.SLEEPREQ, v2.PINGREQ)
@@ -102,6 +104,7 @@ class Gateway:
         self.connections: dict[object, SnConnection] = {}
         self.pending: dict[object, SnConnection] = {}
         self.hosts: dict[str, int] = {}
+        self.left: dict[object, int] = {}  # clients of 1.2 that left last, and how often they may hear so again
         self.answer_rate: Final = HostRateLimit(settings.answer_rate_per_host, settings.answer_rate)
         self.open_rate: Final = HostRateLimit(0, int(settings.open_rate))
         self.new_snapshots: list[Snapshot] = []  # of the SUBSCRIBE at hand
@@ -143,6 +146,7 @@ class Gateway:
 
     def deliver(self, connection: SnConnection, data: bytes) -> None:
         self.broker.counters.bytes_received_by_version[connection.version] += len(data)
+        connection.proof.on_received(len(data))
         try:
             connection.receive(data)
         except ProtocolError as error:
@@ -205,8 +209,9 @@ class Gateway:
             self.answer_within(NO_CONNECTION, data, address, host, envelope)
             return
         moved = connection.key != key
-        if moved and connection.connection.username:
-            # The wrapper proves nothing: knowing the name of a client that has logged in is not enough to move it.
+        if moved and (connection.connection.username or connection.is_sleeping()):
+            # The wrapper proves nothing: who knows the name of a client that has logged in, or that sleeps and cannot
+            # object, may not move it.
             self.answer_within(NO_CONNECTION, data, address, host, envelope)
             return
         inner_head = head_size(inner)
@@ -216,6 +221,7 @@ class Gateway:
             return
         if moved:
             self.move(connection, key, address, host, envelope)
+        connection.proof.received += start
         self.deliver(connection, inner)
 
     def find_adapter(self, client_id: str) -> OutboundAdapter | None:
@@ -232,6 +238,7 @@ class Gateway:
         connection.address = address
         connection.host = host
         connection.envelope = envelope
+        connection.proof = AddressProof(envelope)
         connection.peer.move(address, envelope)
         self.bind(connection)
 
@@ -251,7 +258,9 @@ class Gateway:
         elif self.answer_duplicate(old, data):
             return
         elif self.make_room(key, host):
-            SnConnection12(self, key, address, host, envelope).begin(packet, data)
+            attempt = SnConnection12(self, key, address, host, envelope)
+            attempt.proof.on_received(len(data))
+            attempt.begin(packet, data)
         else:
             self.answer_within(v12.encode(ConnAck(v12.CONGESTION)), data, address, host, envelope)
 
@@ -268,7 +277,9 @@ class Gateway:
         if self.answer_duplicate(old, data):
             return
         if self.make_room(key, host):
-            SnConnection20(self, key, address, host, envelope).begin(packet, data)
+            attempt = SnConnection20(self, key, address, host, envelope)
+            attempt.proof.on_received(len(data))
+            attempt.begin(packet, data)
         else:
             self.answer_within(refusal(packet.packet_id, v2.CONGESTION), data, address, host, envelope)
 
@@ -277,6 +288,7 @@ class Gateway:
         if old is None or not old.is_duplicate_connect(data):
             return False
         old.connection.last_seen_ms = self.broker.now_ms
+        old.proof.on_received(len(data))
         old.write(old.connack)
         return True
 
@@ -343,30 +355,27 @@ class Gateway:
         close(self.broker, attempt.connection, "the client that was asleep is back")
         if sleeper.key != attempt.key:
             self.move(sleeper, attempt.key, attempt.address, attempt.host, attempt.envelope)
+        if not sleeper.proof.proven:
+            sleeper.proof = attempt.proof
         sleeper.come_back(attempt)
         return True
 
-    def wake_from(self, connection: SnConnection12, client_id: str) -> None:
-        """Handle a PINGREQ with another client's id, from an address that has a connection of its own."""
-        key = connection.key
-        address = connection.address
-        host = connection.host
-        envelope = connection.envelope
-        if self.find_sleeper(client_id) is None:
-            self.answer(GOODBYE, address, host, envelope)
-            return
-        close(self.broker, connection.connection, "another client woke up at the same address")
-        self.wake_sleeper(client_id, key, address, host, envelope)
+    # Clients of 1.2 that leave.
 
-    def wake_sleeper(self, client_id: str, key: object, address: object, host: str, envelope: Envelope | None) -> bool:
-        """Send a sleeping client what waits, at the address it is at now; returns whether there is such a client."""
-        sleeper = self.find_sleeper(client_id)
-        if sleeper is None or sleeper.connection.username:
-            return False
-        self.move(sleeper, key, address, host, envelope)
-        sleeper.connection.last_seen_ms = self.broker.now_ms
-        sleeper.wake_up(self.settings.awake_messages)
-        return True
+    def on_left(self, connection: SnConnection12) -> None:
+        """Remember who has just been told goodbye: the answer may get lost, and then the client asks again."""
+        if len(self.left) >= MAX_LEFT:
+            del self.left[next(iter(self.left))]
+        self.left[connection.key] = self.settings.retries
+
+    def leave_again(self, key: object, address: object, host: str, envelope: Envelope | None) -> None:
+        """Handle a DISCONNECT without a connection, which is answered only to who had one, and not without end."""
+        times = self.left.pop(key, 0)
+        if times > 0:
+            self.left[key] = times - 1
+            self.answer(GOODBYE, address, host, envelope)
+        else:
+            self.drop()
 
     # Addresses without a connection.
 
@@ -374,8 +383,8 @@ class Gateway:
         found = detect.classify(data)
         if found == detect.WITHOUT_CONNECTION_12 or found == detect.WITHOUT_SESSION_2:
             self.publish_from_unconnected(found, data, address, host, envelope)
-        elif found == detect.PING_12:
-            self.ping_from_unconnected(data, key, address, host, envelope)
+        elif found == detect.LEAVE_12:
+            self.leave_again(key, address, host, envelope)
         elif found == detect.SEARCH_12:
             self.answer(v12.encode(GatewayInfo(self.settings.gateway_id)), address, host, envelope)
         elif found == detect.SEARCH_2:
@@ -430,23 +439,13 @@ class Gateway:
         if not field or not self.open_filters or not self.open_rate.allow(host, broker.now_ms):
             self.drop()
             return
+        rates = broker.user_rates
+        if rates.is_limited and not rates.admit("", 1, len(payload), broker.now_ms / 1000):
+            self.drop()
+            return
         retain = retain and self.settings.open_retain
         if not publish_unconnected(broker, publisher, self.open_filters, field, payload, retain):
             broker.counters.publishes_refused += 1
-
-    def ping_from_unconnected(
-        self, data: bytes, key: object, address: object, host: str, envelope: Envelope | None
-    ) -> None:
-        """Wake a client that sleeps and has another address now; its client id finds it [SN12-12]."""
-        try:
-            packet = v12.decode(data)
-        except ProtocolError:
-            self.drop()
-            return
-        if isinstance(packet, PingRequest) and packet.client_id:
-            if self.wake_sleeper(packet.client_id, key, address, host, envelope):
-                return
-        self.answer_within(GOODBYE, data, address, host, envelope)
 
     def answer_within(
         self, packet: bytes, request: bytes, address: object, host: str, envelope: Envelope | None

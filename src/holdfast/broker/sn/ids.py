@@ -51,6 +51,13 @@ class SensorState:
             self.delivery_ids.append(topic_id)
         return topic_id
 
+    def unused_id(self) -> int:
+        """Return an id that is not assigned, and will not be soon."""
+        topic_id = LAST_ID
+        while topic_id in self.by_id:
+            topic_id -= 1
+        return topic_id
+
     def forget(self, topic_id: int) -> None:
         field = self.by_id.pop(topic_id, None)
         if field is not None:

@@ -31,6 +31,10 @@ class Datagrams:
         """Return the far end of a new connection with the client at this address."""
         raise NotImplementedError
 
+    def unguessable_id(self) -> int:
+        """Return a packet id from 1 to 65535 that nobody can know before it is sent."""
+        raise NotImplementedError
+
     def send(self, packet: bytes, address: object, envelope: Envelope | None) -> None:
         """Send one packet to an address that has no connection."""
         raise NotImplementedError
@@ -53,6 +57,7 @@ class SnSettings:
         self.backoff_ms = 1_000
         self.retries = 4
 
+        self.session_expiry_max = 86_400  # seconds, of clients without a name; 0: as for all others
         self.max_clients = 100_000
         self.max_clients_per_host = 0
         self.max_topics = 1024  # topic ids of one client

@@ -2,7 +2,8 @@
 
 Only one exchange may be under way to a client at a time (REGISTER, a PUBLISH at QoS 1 or 2, PUBREL), and only while the
 client is awake. The session sees that as a window of one or none, the snapshots as `busy`. What cannot leave at once
-waits in `pending`, in order: at most one message above QoS 0, and a bounded number at QoS 0.
+waits in `pending`, in order: at most one message above QoS 0, and a bounded number at QoS 0. An address that has not
+been proven is challenged before it is sent more than a little (see proof.py).
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -14,6 +15,7 @@ from holdfast.broker.ports import OutboundAdapter
 from holdfast.broker.session import AWAITING_COMPLETE, Connection, Session
 from holdfast.broker.sn.ids import FIRST_ID, NO_ID, SensorState
 from holdfast.broker.sn.ports import SnSettings
+from holdfast.broker.sn.proof import AddressProof
 from holdfast.broker.timers import ADAPTER, Timer
 from holdfast.protocol.mqtt.reasons import KEEP_ALIVE_TIMEOUT, UNSPECIFIED_ERROR
 
@@ -37,6 +39,7 @@ IDLE: Final = 0
 REGISTERING: Final = 1
 PUBLISHING: Final = 2
 RELEASING: Final = 3
+CHALLENGING: Final = 4  # a REGISTER whose answer proves that the client is where it says
 
 UNLIMITED: Final = -1
 
@@ -96,10 +99,11 @@ class SnSender(OutboundAdapter):
     wake.
     """
 
-    def __init__(self, broker: "Broker", settings: SnSettings, connection: Connection) -> None:
+    def __init__(self, broker: "Broker", settings: SnSettings, connection: Connection, proof: AddressProof) -> None:
         self.broker: Final = broker
         self.settings: Final = settings
         self.connection = connection
+        self.proof = proof
         self.session: Session | None = None
         self.state = CONNECTING
         self.first_id: int = FIRST_ID  # of a table of topic ids, should there be none yet
@@ -127,6 +131,10 @@ class SnSender(OutboundAdapter):
         """Return REGISTER with an id that is assigned to the topic, or nothing when no id is free."""
         raise NotImplementedError
 
+    def challenge_packet(self, packet_id: int) -> bytes:
+        """Return REGISTER of a topic that nothing is published to, with an id that is in no table."""
+        raise NotImplementedError
+
     def on_registered(self, field: bytes) -> None:
         """The client has accepted the id of this topic."""
         raise NotImplementedError
@@ -144,6 +152,13 @@ class SnSender(OutboundAdapter):
     def retry_delay_ms(self, tries: int) -> int:
         raise NotImplementedError
 
+    def unguessable_id(self, session: Session) -> int:
+        """Return a packet id that is free, and that nobody can know who is not told."""
+        raise NotImplementedError
+
+    def give_up_silently(self, text: str) -> None:
+        raise NotImplementedError
+
     def sets_dup(self, qos: int) -> bool:
         """Return whether a resent PUBLISH is marked as such."""
         raise NotImplementedError
@@ -155,8 +170,8 @@ class SnSender(OutboundAdapter):
         found = self.prepare(out)
         if found == TOO_LARGE:
             return False
-        if found == READY and not self.pending and self.is_open() and (qos == 0 or self.exchange.kind == IDLE):
-            self.send(out)
+        is_next = not self.pending and self.is_open() and (qos == 0 or self.exchange.kind == IDLE)
+        if found == READY and is_next and self.send(out):
             return True
         if qos == 0 and len(self.pending) >= self.settings.max_buffered:
             self.broker.counters.dropped_slow += 1
@@ -177,15 +192,21 @@ class SnSender(OutboundAdapter):
     # Sending.
 
     def write(self, packet: bytes) -> None:
-        write(self.connection, packet)
-        self.broker.effects.write_to(self.connection)
+        if self.proof.take_room(len(packet)):
+            write(self.connection, packet)
+            self.broker.effects.write_to(self.connection)
+        else:
+            self.broker.counters.datagrams_dropped += 1
 
     def is_open(self) -> bool:
         """Return whether the client may be sent messages now."""
         return self.state == ACTIVE or (self.state == AWAKE and self.awake_left != 0)
 
-    def send(self, out: Outgoing) -> None:
+    def send(self, out: Outgoing) -> bool:
+        """Send a message; returns False when it is too much for an address that has not been proven."""
         packet = self.publish_packet(out, out.dup)
+        if not self.proof.has_room(len(packet)):
+            return False
         if self.state == AWAKE and self.awake_left > 0:
             self.awake_left -= 1
             if self.awake_left == 0 and self.session is not None:
@@ -194,6 +215,7 @@ class SnSender(OutboundAdapter):
             self.write(packet)
         else:
             self.begin_exchange(PUBLISHING, out.packet_id, packet, out)
+        return True
 
     def begin_exchange(self, kind: int, packet_id: int, packet: bytes, out: Outgoing | None) -> None:
         self.exchange.begin(kind, packet_id, packet, out)
@@ -216,10 +238,11 @@ class SnSender(OutboundAdapter):
                     if self.exchange.kind == IDLE:
                         continue
                 break
+            if found == READY and not self.send(out):
+                self.challenge()
+                break
             self.pending.pop(0)
-            if found == READY:
-                self.send(out)
-            else:
+            if found == TOO_LARGE:
                 self.abandon(out)
         self.flushing = False
         self.update_window()
@@ -229,11 +252,21 @@ class SnSender(OutboundAdapter):
         assert session is not None
         packet_id = session.new_packet_id()
         packet = self.register_packet(out.message.topic_field, packet_id)
-        if packet:
-            self.begin_exchange(REGISTERING, packet_id, packet, None)
-        else:
+        if not packet:
             self.pending.pop(0)
             self.abandon(out)
+        elif self.proof.has_room(len(packet)):
+            self.begin_exchange(REGISTERING, packet_id, packet, None)
+        else:
+            self.challenge()
+
+    def challenge(self) -> None:
+        """Ask the client for what only it can answer, unless it has been asked for something already."""
+        session = self.session
+        assert session is not None
+        if self.exchange.kind == IDLE:
+            packet_id = self.unguessable_id(session)
+            self.begin_exchange(CHALLENGING, packet_id, self.challenge_packet(packet_id), None)
 
     def abandon(self, out: Outgoing) -> None:
         """Give up a message that cannot be sent to this client after all."""
@@ -331,9 +364,18 @@ class SnSender(OutboundAdapter):
             self.flush()
 
     def on_regack(self, packet_id: int, accepted: bool) -> None:
-        if not self.exchange.waits_for(REGISTERING, packet_id):
+        exchange = self.exchange
+        if exchange.kind == CHALLENGING:
+            if exchange.packet_id == packet_id:
+                exchange.end()
+                self.proof.on_echo(packet_id)
+                self.flush()
+            elif self.proof.on_wrong_echo(packet_id):
+                self.give_up_silently("REGACK came with wrong packet ids")
             return
-        self.exchange.end()
+        if not exchange.waits_for(REGISTERING, packet_id):
+            return
+        exchange.end()
         if self.pending:
             out = self.pending[0]
             if accepted:
@@ -452,9 +494,14 @@ class SnSender(OutboundAdapter):
         self.resend()
 
     def resend(self) -> None:
-        self.schedule_retry()
         exchange = self.exchange
         out = exchange.out
+        if out is not None and not self.proof.has_room(len(exchange.packet)):
+            exchange.end()
+            self.pending.insert(0, out)
+            self.flush()  # which challenges the address first
+            return
+        self.schedule_retry()
         if out is not None and self.sets_dup(out.qos):
             exchange.packet = self.publish_packet(out, True)
         self.write(exchange.packet)

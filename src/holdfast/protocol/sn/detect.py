@@ -17,7 +17,7 @@ SEARCH_12: Final = 3
 SEARCH_2: Final = 4
 WITHOUT_CONNECTION_12: Final = 5  # PUBLISH at QoS -1
 WITHOUT_SESSION_2: Final = 6  # PUBWOS
-PING_12: Final = 7
+LEAVE_12: Final = 7  # DISCONNECT
 OTHER_12: Final = 8
 OTHER_2: Final = 9
 
@@ -92,11 +92,11 @@ def classify(data: bytes) -> int:
             return WITHOUT_SESSION_2
         return OTHER_12
     if kind == 0x16:
-        return PING_12
+        return OTHER_12
     if kind == 0x17:
         return SEARCH_2
     if kind == 0x18:
-        return OTHER_12 if size in (2, 4) else DROP
+        return LEAVE_12 if size in (2, 4) else DROP
     if kind == 0x0A:
         # By its flags an UNSUBSCRIBE of 2.0; in a client's REGISTER a topic id of 0 begins here.
         return OTHER_2 if size > 2 and data[shift + 2] in (1, 3) else OTHER_12
