@@ -162,7 +162,7 @@ def lines_of(session: Session) -> list[tuple[Any, ...]]:
     lines: list[tuple[Any, ...]] = [
         ("is", (session.record_id, session.owner, session.protocol, session.created_at_ms, session.attached)),
         ("kept", session.kept),
-        ("connection", (spread.connection_id, spread.node, session.window)),
+        ("connection", (spread.connection_id, spread.node, spread.window)),
         ("ends", (session.expiry_s, session.expires_at_ms)),
         ("will", will_line(session.will)),
         ("subscriptions", sorted(subscription_line(each) for each in subscriptions)),

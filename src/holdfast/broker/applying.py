@@ -264,6 +264,7 @@ def on_attach(shared: "Shared", attach: AttachEntry, node: str, pending: Pending
     certify(broker, session, attach.certified)
     session.attach(attach.protocol, attach.expiry_s)
     session.window = attach.window
+    spread.window = attach.window
     will = attach.will
     session.will = PendingWill(will, will_delay(will)) if will is not None else None
     broker.count_kept(session)

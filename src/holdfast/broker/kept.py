@@ -126,7 +126,7 @@ def write_here(broker: "Broker", session: Session, delivery: Delivery, is_copy: 
         return True
     outgoing = spread_of(session).outgoing
     full = connection.outbox.is_full()
-    if not outgoing and not full:
+    if not outgoing and not full and (delivery.qos == 0 or not connection.busy):
         write_delivery(broker, session, connection, delivery)
         return True
     if delivery.qos == 0 and not is_copy and (full or len(outgoing) >= broker.settings.max_queued_messages):
@@ -144,6 +144,8 @@ def go_on(broker: "Broker", session: Session) -> None:
     outgoing = spread_of(session).outgoing
     while outgoing and not connection.outbox.is_full():
         delivery = outgoing[0]
+        if delivery.qos > 0 and connection.busy:
+            return
         packet_id = delivery.packet_id
         if packet_id:
             if session.inflight.get(packet_id) is not delivery:
@@ -246,6 +248,8 @@ def on_ack(broker: "Broker", session: Session, kind: int, packet_id: int, reason
         pump(broker, session)
         for snapshot in session.snapshots:
             broker.wake(snapshot)
+        if session.connection is not None and session.connection.adapter is not None:
+            session.connection.adapter.on_room()
 
 
 # Snapshots.

@@ -270,7 +270,7 @@ class Recorder:
             spread.connection_id = self.log.order(1)
             self.add(
                 encode_attached(
-                    AttachedRecord(spread.connection_id, session.record_id, session.window, session.kept, spread.node)
+                    AttachedRecord(spread.connection_id, session.record_id, spread.window, session.kept, spread.node)
                 )
             )
         self.on_will(session)

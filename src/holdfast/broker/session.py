@@ -321,7 +321,7 @@ class Session:
         spread = self.spread
         if spread is not None:  # as every node knows it
             if not self.kept:
-                return len(spread.given) < self.window
+                return len(spread.given) < spread.window
             return len(self.queue) == 0 and len(self.inflight) < self.window
         connection = self.connection
         return (
@@ -427,6 +427,7 @@ class SpreadSession:
     def __init__(self) -> None:
         self.connection_id = 0
         self.node = ""
+        self.window = 0  # as it was agreed
         self.given: dict[int, Delivery] = {}
         self.resting: dict[int, RestingSnapshot] = {}
         self.outgoing: deque[Delivery] = deque()  # what was given a packet identifier and is not written yet

@@ -353,6 +353,9 @@ class Shared:
     def end_snapshot(self, connection: Connection, snapshot: Snapshot) -> None:
         self.propose(encode_snapshot_end(connection.connection_id, snapshot.record_id), Pending(NOTHING, None))
 
+    def resend(self, session: Session) -> None:
+        kept.resend(self.broker, session)
+
     def go_on(self, session: Session) -> None:
         """Write what has waited for the socket of a client."""
         kept.go_on(self.broker, session)

@@ -153,7 +153,7 @@ def load_spread(broker: Broker, shared: Shared, stored: StoredSession, messages:
         session.certified = stored.will.certified
     if attached is not None:
         spread.connection_id, spread.node = attached.connection_id, attached.node
-        session.window = attached.window
+        session.window = spread.window = attached.window
         shared.connections[attached.connection_id] = session
     else:
         session.detach(record.disconnected_at_ms)

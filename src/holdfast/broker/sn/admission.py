@@ -2,14 +2,20 @@
 
 from typing import TYPE_CHECKING, Final
 
+from holdfast.broker.effects import LiveItem
+from holdfast.broker.entries import NO_EXPIRY
 from holdfast.broker.lifecycle import certify, check_client, has_session_left, on_connected
 from holdfast.broker.message import NEVER, Message, Publisher, topic_field
+from holdfast.broker.pending import Then
 from holdfast.broker.publishing import (
     accept,
+    check_entry_size,
     check_publish,
     may_publish,
     must_be_kept,
+    must_be_ordered,
     on_denied,
+    own_message,
     publish_as,
     release_packet_id,
 )
@@ -29,6 +35,8 @@ from holdfast.protocol.mqtt.reasons import (
 
 if TYPE_CHECKING:
     from holdfast.broker.core import Broker
+
+LATER: Final = -1  # the answer is known when an entry comes back from the log
 
 UNCONNECTED_12: Final = Publisher("", "", "SN1.2")
 UNCONNECTED_20: Final = Publisher("", "", "SN2.0")
@@ -57,6 +65,15 @@ def attach(
     broker: "Broker", connection: Connection, session: Session, username: str, protocol: str, will: Will | None
 ) -> None:
     """Make a sensor's connection the connection of its session."""
+    certify(broker, session, False)
+    session.connection = connection
+    session.attach(protocol, session.expiry_s)
+    session.window = 1
+    session.will = PendingWill(will, 0) if will is not None else None
+    be_connected(broker, connection, session, username, protocol)
+
+
+def be_connected(broker: "Broker", connection: Connection, session: Session, username: str, protocol: str) -> None:
     connection.state = CONNECTED
     connection.session = session
     connection.client_id = session.client_id
@@ -65,11 +82,6 @@ def attach(
     connection.outbox.limit = broker.settings.max_outbox_bytes
     connection.agreed.plain = False  # frames of MQTT are nothing for it
     connection.publisher = Publisher(session.client_id, username, protocol)
-    certify(broker, session, False)
-    session.connection = connection
-    session.attach(protocol, session.expiry_s)
-    session.window = 1
-    session.will = PendingWill(will, 0) if will is not None else None
     on_connected(broker, connection)
 
 
@@ -82,10 +94,12 @@ def accept_publish(
     qos: int,
     retain: bool,
     packet_id: int,
+    then: Then,
 ) -> int:
     """Publish what a connected sensor sent, unless it is a copy of a QoS 2 message that came before.
 
-    Returns the reason code of MQTT 5 to acknowledge it with.
+    Returns the reason code of MQTT 5 to acknowledge it with, or LATER: `then` is called with it when the log that nodes
+    share has the message.
     """
     route = broker.route_of(connection, field)
     if qos > broker.settings.max_qos:
@@ -113,6 +127,14 @@ def accept_publish(
         NEVER,
         False,
     )
+    shared = broker.shared
+    if shared is not None:
+        if must_be_ordered(connection, route, message):
+            check_entry_size(broker, message)
+            shared.publish_then(connection, message, packet_id, then)
+            return LATER
+        if route.nodes:
+            broker.effects.live.append(LiveItem(route.nodes, message))
     reason = accept(broker, message, route, session, False)
     if reason >= 0x80:
         return reason
@@ -122,11 +144,15 @@ def accept_publish(
     return SUCCESS
 
 
-def on_pubrel(broker: "Broker", connection: Connection, session: Session, packet_id: int) -> bool:
-    """Release the packet id of a QoS 2 message; returns whether it was known."""
+def on_pubrel(broker: "Broker", connection: Connection, session: Session, packet_id: int, then: Then) -> bool:
+    """Release the packet id of a QoS 2 message, and call `then` when that is done; returns False if it is not known."""
     if packet_id not in session.unreleased:
         return False
-    release_packet_id(broker, connection, session, packet_id)
+    if broker.shared is not None:
+        broker.shared.release(connection, packet_id, then)
+    else:
+        release_packet_id(broker, connection, session, packet_id)
+        then(SUCCESS)
     return True
 
 
@@ -145,5 +171,16 @@ def publish_unconnected(
         return False
     broker.counters.messages_received[0] += 1
     broker.counters.payload_received += len(payload)
-    publish_as(broker, publisher, topic, payload, 0, retain)
+    shared = broker.shared
+    if shared is None:
+        publish_as(broker, publisher, topic, payload, 0, retain)
+        return True
+    route = broker.find_route(field)
+    message = own_message(broker, publisher, topic, payload, 0, retain, b"", -1)
+    if must_be_kept(route, message.retain):
+        shared.publish_as(message, NO_EXPIRY)
+    else:
+        accept(broker, message, route, None, False)
+        if route.nodes:
+            broker.effects.live.append(LiveItem(route.nodes, message))
     return True

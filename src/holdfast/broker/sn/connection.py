@@ -5,22 +5,33 @@ What both versions of the protocol have in common is here; each fills in its own
 
 from typing import TYPE_CHECKING, Final, final
 
-from holdfast.broker.lifecycle import close, disconnect, end_session, on_refused, take_over, validate_connect
+from holdfast.broker.entries import AttachEntry
+from holdfast.broker.lifecycle import (
+    close,
+    disconnect,
+    drop_will,
+    end_session,
+    on_refused,
+    take_over,
+    validate_connect,
+)
+from holdfast.broker.pending import Then
 from holdfast.broker.ports import Peer
 from holdfast.broker.rate import LeakyBucket
 from holdfast.broker.session import Connection, Session
-from holdfast.broker.sn.admission import attach, check_connect
+from holdfast.broker.sn.admission import attach, be_connected, check_connect
 from holdfast.broker.sn.proof import AddressProof
 from holdfast.broker.sn.sender import ACTIVE, GONE, SnSender
-from holdfast.broker.subscribing import on_subscribe_denied, send_first, subscribe
+from holdfast.broker.subscribing import check_filter, on_subscribe_denied, send_first, subscribe, unsubscribe
 from holdfast.broker.subscription import PendingFilters
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.connection import AUTHENTICATING, CLOSED
-from holdfast.protocol.mqtt.packets import Connect, SubscriptionRequest
-from holdfast.protocol.mqtt.reasons import NOT_AUTHORIZED, SUCCESS, UNSPECIFIED_ERROR
+from holdfast.protocol.mqtt.packets import Connect, SubscriptionRequest, Will
+from holdfast.protocol.mqtt.reasons import NOT_AUTHORIZED, SERVER_UNAVAILABLE, SUCCESS, UNSPECIFIED_ERROR
 from holdfast.protocol.sn.frame import Envelope
 
 if TYPE_CHECKING:
+    from holdfast.broker.shared import Shared
     from holdfast.broker.sn.gateway import Gateway
 
 # The most that fits into a datagram over IPv4, less the room that a forwarder may need.
@@ -100,6 +111,7 @@ class SnConnection(SnSender):
         self.silent = False  # ends without a word, because the same address goes on as another connection
         self.connect_datagram = b""
         self.connack = b""
+        self.accepted: Connect | None = None  # CONNECT, since it was let in
         self.heard = False  # anything since CONNACK
         self.answered: Final = DuplicateCache()
         rate = gateway.settings.message_rate
@@ -123,8 +135,16 @@ class SnConnection(SnSender):
         """Return CONNECT with the client id and the will that it comes to, once it is known who sends it."""
         raise NotImplementedError
 
+    def granted_expiry(self) -> int:
+        """Return for how many seconds the session outlives the connection."""
+        raise NotImplementedError
+
+    def will_of(self, packet: Connect, known: Session | None) -> Will | None:
+        """Return the will of the connection, which the session may have kept from the last one."""
+        return packet.will
+
     def agree(self, session: Session, packet: Connect, present: bool) -> None:
-        """Set what depends on the version: the session's expiry and will, the keep alive, and the CONNACK to send."""
+        """Set what depends on the version: the keep alive, what is kept beside the session, and the CONNACK to send."""
         raise NotImplementedError
 
     def asks_for(self) -> tuple[str, bool]:
@@ -190,20 +210,69 @@ class SnConnection(SnSender):
             return
         if self.wakes_sleeper(packet):
             return
+        self.accepted = packet
+        self.connection.client_id = packet.client_id
+        self.connection.username = username
+        if broker.shared is not None:
+            self.propose(broker.shared, packet, username)
+            return
         session, present = self.claim_session(packet, username)
-        attach(broker, self.connection, session, username, self.protocol, packet.will)
+        session.expiry_s = self.granted_expiry()
+        attach(broker, self.connection, session, username, self.protocol, self.will_of(packet, session))
+        broker.count_kept(session)
+        self.welcome(session, packet, present)
+
+    def welcome(self, session: Session, packet: Connect, present: bool) -> None:
+        broker = self.broker
         self.session = session
         self.client_id = session.client_id
         if present:
             self.first_id = 0x8000 + broker.log.position % 0x4000  # the table may have been lost: see ids.py
         self.agree(session, packet, present)
-        broker.count_kept(session)
         self.gateway.bind(self)
-        broker.recorder.on_attached(session, self.connection.agreed.version)
-        if session.kept:
-            broker.hold(self.connection)
+        if broker.shared is None:
+            broker.recorder.on_attached(session, self.connection.agreed.version)
+            if session.kept:
+                broker.hold(self.connection)
         self.write(self.connack)
         self.resume(session)
+
+    def propose(self, shared: "Shared", packet: Connect, username: str) -> None:
+        """Ask the log that nodes share for the client id."""
+        if not shared.accepts:
+            self.refuse(SERVER_UNAVAILABLE, username)
+            return
+        old = self.broker.sessions.get(packet.client_id)
+        adapter = old.connection.adapter if old is not None and old.connection is not None else None
+        if isinstance(adapter, SnConnection):
+            adapter.silent = adapter.key == self.key
+        keeps_old_will = old is not None and not self.takeover_publishes_will and old.protocol == self.protocol
+        self.gateway.add_pending(self)
+        entry = AttachEntry(
+            packet.client_id,
+            username,
+            self.protocol,
+            self.version,
+            packet.clean_start,
+            self.granted_expiry(),
+            1,
+            self.will_of(packet, None if packet.clean_start else old),
+            False,
+            keeps_old_will,
+        )
+        shared.attach_then(self.connection, entry, self.on_attached)
+
+    def on_attached(self, reason: int) -> None:
+        """The log has decided who has the client id. 0 and 1: this connection, with a new session or an old one."""
+        packet = self.accepted
+        connection = self.connection
+        session = connection.session
+        assert packet is not None
+        if reason > 1 or session is None:
+            self.refuse(reason, connection.username)
+            return
+        be_connected(self.broker, connection, session, connection.username, self.protocol)
+        self.welcome(session, packet, reason == 1)
 
     def cap_expiry(self, asked_s: int) -> int:
         """Return how long the session is kept: of those who have not said who they are, not for long."""
@@ -248,7 +317,11 @@ class SnConnection(SnSender):
     def resume(self, session: Session) -> None:
         """Send again what was under way before CONNACK, and then what waits."""
         session.resending.clear()
-        session.resending.extend(session.inflight)
+        shared = self.broker.shared
+        if shared is not None and session.kept:
+            shared.resend(session)
+        else:
+            session.resending.extend(session.inflight)
         self.connection.busy = False
         self.become_active()
         for snapshot in session.snapshots:
@@ -258,9 +331,8 @@ class SnConnection(SnSender):
         """End the connection as the client wishes, by default without its will."""
         session = self.session
         assert session is not None
-        if session.will is not None and not publishes_will:
-            session.will = None
-            self.broker.recorder.on_will_cleared(session)
+        if not publishes_will:
+            drop_will(self.broker, session)
         close(self.broker, self.connection, "client disconnected")
 
     def goodbye(self, reason: int) -> None:
@@ -316,6 +388,57 @@ class SnConnection(SnSender):
             return False
         rates = broker.user_rates
         return not rates.is_limited or rates.admit(self.connection.username, 1, size, now_s)
+
+    def subscribe_then(self, request: SubscriptionRequest, then: Then) -> None:
+        """Make a subscription, and call `then` with the granted QoS or the reason why not: now, or when the log that
+        nodes share has come so far.
+        """
+        shared = self.broker.shared
+        session = self.session
+        assert session is not None
+        if shared is None or (not session.kept and not shared.fresh_reads and self.connection.under_way == 0):
+            then(self.subscribe(request))
+            return
+        granted = check_filter(self.broker, session, request)
+        if granted >= 0x80:
+            if granted == NOT_AUTHORIZED:
+                on_subscribe_denied(self.broker, self.connection, request)
+            then(granted)
+            return
+        is_kept = session.kept
+        requests: list[SubscriptionRequest] = []
+        if is_kept:
+            requests.append(
+                SubscriptionRequest(
+                    request.topic_filter,
+                    granted,
+                    request.no_local,
+                    request.retain_as_published,
+                    request.retain_handling,
+                )
+            )
+
+        def on_back(reason: int) -> None:
+            if self.state != GONE:
+                self.gateway.new_snapshots = []
+                then(granted if is_kept else self.subscribe(request))
+
+        shared.subscribe_then(self.connection, 0, requests, on_back)
+
+    def unsubscribe_then(self, topic_filter: bytes, then: Then) -> None:
+        """End a subscription, and call `then` with the reason code."""
+        session = self.session
+        assert session is not None
+        shared = self.broker.shared
+        if shared is None or not session.kept or topic_filter not in session.subscriptions:
+            then(unsubscribe(self.broker, session, topic_filter))
+            return
+
+        def on_back(reason: int) -> None:
+            if self.state != GONE:
+                then(SUCCESS)
+
+        shared.unsubscribe_then(self.connection, topic_filter, on_back)
 
     def subscribe(self, request: SubscriptionRequest) -> int:
         """Make a subscription; returns the granted QoS, or the reason why not. After SUBACK, call `send_snapshots`."""

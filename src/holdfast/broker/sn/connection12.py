@@ -4,12 +4,11 @@ from typing import Final, final
 
 from holdfast.broker.message import topic_field
 from holdfast.broker.session import FOREVER, PendingWill, Session
-from holdfast.broker.sn.admission import accept_publish, check_connect, on_pubrel
+from holdfast.broker.sn.admission import LATER, accept_publish, check_connect, on_pubrel
 from holdfast.broker.sn.connection import MAX_DATAGRAM, SUBSCRIBED, UNSUBSCRIBED, SnConnection
 from holdfast.broker.sn.ids import NO_ID
 from holdfast.broker.sn.proof import CHALLENGE_TOPIC
-from holdfast.broker.sn.sender import ACTIVE, CONNECTING, NEEDS_ID, READY, TOO_LARGE, Outgoing
-from holdfast.broker.subscribing import unsubscribe
+from holdfast.broker.sn.sender import ACTIVE, CONNECTING, GONE, NEEDS_ID, READY, TOO_LARGE, Outgoing
 from holdfast.broker.topics import SHARE, check_topic
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.packets import SN12, V311, SubscriptionRequest
@@ -129,13 +128,18 @@ class SnConnection12(SnConnection):
     def wakes_sleeper(self, packet: MqttConnect) -> bool:
         return not packet.clean_start and self.gateway.resume_sleeper(self)
 
+    def will_of(self, packet: MqttConnect, known: Session | None) -> MqttWill | None:
+        if self.connect.asks_for_will or known is None or known.sensor is None:
+            return packet.will
+        return known.sensor.will  # it outlives the connection
+
+    def granted_expiry(self) -> int:
+        return 0 if self.connect.clean_start else self.cap_expiry(FOREVER)
+
     def agree(self, session: Session, packet: MqttConnect, present: bool) -> None:
         connect = self.connect
         if connect.asks_for_will:  # [SN12-04]
             self.sensor_state().will = packet.will
-        elif session.sensor is not None and session.sensor.will is not None:
-            session.will = PendingWill(session.sensor.will, 0)  # it outlives the connection
-        session.expiry_s = 0 if connect.clean_start else self.cap_expiry(FOREVER)
         self.watch(tolerance_ms(connect.keep_alive_s))
         self.connack = v12.encode(ConnAck(v12.ACCEPTED))
 
@@ -219,18 +223,25 @@ class SnConnection12(SnConnection):
             code = v12.NOT_SUPPORTED
         else:
             try:
-                code = return_code(
-                    accept_publish(
-                        self.broker,
-                        self.connection,
-                        session,
-                        field,
-                        packet.payload,
-                        packet.qos,
-                        packet.retain,
-                        packet.packet_id,
-                    )
+
+                def on_back(reason: int) -> None:
+                    if self.state != GONE:
+                        self.acknowledge(packet, return_code(reason))
+
+                reason = accept_publish(
+                    self.broker,
+                    self.connection,
+                    session,
+                    field,
+                    packet.payload,
+                    packet.qos,
+                    packet.retain,
+                    packet.packet_id,
+                    on_back,
                 )
+                if reason == LATER:
+                    return
+                code = return_code(reason)
             except ProtocolError as error:
                 self.fail(error)
                 code = v12.NOT_SUPPORTED
@@ -267,8 +278,12 @@ class SnConnection12(SnConnection):
         elif packet.kind == PUBCOMP:
             self.on_pubcomp(packet_id)
         elif packet.kind == PUBREL:
-            on_pubrel(self.broker, self.connection, session, packet_id)
-            self.write(v12.encode(Ack(PUBCOMP, packet_id)))
+
+            def on_back(reason: int) -> None:
+                self.write(v12.encode(Ack(PUBCOMP, packet_id)))
+
+            if not on_pubrel(self.broker, self.connection, session, packet_id, on_back):
+                on_back(SUCCESS)
 
     def forget_id(self, topic_id: int) -> None:
         self.announced.discard(topic_id)
@@ -297,22 +312,31 @@ class SnConnection12(SnConnection):
         if topic_filter.startswith(SHARE):
             self.answer(SUBSCRIBED, data, v12.encode(SubAck(packet.packet_id, NORMAL, NO_ID, v12.NOT_SUPPORTED)))
             return
-        granted = self.subscribe(SubscriptionRequest(topic_filter, packet.qos, False, False, 0))
-        if granted >= 0x80:
-            self.answer(SUBSCRIBED, data, v12.encode(SubAck(packet.packet_id, NORMAL, answer_id, return_code(granted))))
-            return
-        if packet.topic_type == NORMAL and b"+" not in topic_filter and b"#" not in topic_filter:
-            answer_id = self.announced_id_for(topic_field(topic_filter))
-        self.answer(SUBSCRIBED, data, v12.encode(SubAck(packet.packet_id, NORMAL, answer_id, v12.ACCEPTED, granted)))
-        self.send_snapshots()
+
+        def then(granted: int) -> None:
+            topic_id = answer_id
+            if granted >= 0x80:
+                code = return_code(granted)
+                self.answer(SUBSCRIBED, data, v12.encode(SubAck(packet.packet_id, NORMAL, topic_id, code)))
+                return
+            if packet.topic_type == NORMAL and b"+" not in topic_filter and b"#" not in topic_filter:
+                topic_id = self.announced_id_for(topic_field(topic_filter))
+            answer = SubAck(packet.packet_id, NORMAL, topic_id, v12.ACCEPTED, granted)
+            self.answer(SUBSCRIBED, data, v12.encode(answer))
+            self.send_snapshots()
+
+        self.subscribe_then(SubscriptionRequest(topic_filter, packet.qos, False, False, 0), then)
 
     def on_unsubscribe(self, packet: Unsubscribe, data: bytes) -> None:
-        session = self.session
-        assert session is not None
         topic_filter = self.filter_of(packet.topic_type, packet.topic_id, packet.topic)
+
+        def then(reason: int) -> None:
+            self.answer(UNSUBSCRIBED, data, v12.encode(Ack(UNSUBACK, packet.packet_id)))
+
         if topic_filter:
-            unsubscribe(self.broker, session, topic_filter)
-        self.answer(UNSUBSCRIBED, data, v12.encode(Ack(UNSUBACK, packet.packet_id)))
+            self.unsubscribe_then(topic_filter, then)
+        else:
+            then(SUCCESS)
 
     def filter_of(self, topic_type: int, topic_id: int, topic: bytes) -> bytes:
         if topic_type == PREDEFINED:
@@ -373,6 +397,9 @@ class SnConnection12(SnConnection):
         session = self.session
         assert session is not None
         self.sensor_state().will = will
+        if self.broker.shared is not None:
+            self.broker.shared.set_will(self.connection, will)
+            return
         session.will = PendingWill(will, 0) if will is not None else None
         self.broker.recorder.on_attached(session, self.connection.agreed.version)
         if session.kept:

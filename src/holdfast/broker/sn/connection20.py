@@ -2,15 +2,14 @@
 
 from typing import Final, final
 
-from holdfast.broker.lifecycle import disconnect
+from holdfast.broker.lifecycle import disconnect, set_expiry
 from holdfast.broker.message import topic_field
 from holdfast.broker.session import Session
-from holdfast.broker.sn.admission import accept_publish, on_pubrel
+from holdfast.broker.sn.admission import LATER, accept_publish, on_pubrel
 from holdfast.broker.sn.connection import MAX_DATAGRAM, REGISTERED, SUBSCRIBED, UNSUBSCRIBED, SnConnection
 from holdfast.broker.sn.ids import NO_ID
 from holdfast.broker.sn.proof import CHALLENGE_TOPIC
-from holdfast.broker.sn.sender import ACTIVE, ASLEEP, AWAKE, CONNECTING, NEEDS_ID, READY, TOO_LARGE, Outgoing
-from holdfast.broker.subscribing import unsubscribe
+from holdfast.broker.sn.sender import ACTIVE, ASLEEP, AWAKE, CONNECTING, GONE, NEEDS_ID, READY, TOO_LARGE, Outgoing
 from holdfast.broker.topics import SHARE, check_topic
 from holdfast.errors import ProtocolError
 from holdfast.protocol.mqtt.packets import SN2, V5, SubscriptionRequest
@@ -145,14 +144,18 @@ class SnConnection20(SnConnection):
             raise ProtocolError(f"topic alias {will.topic_id} of the will is not known")
         return MqttWill(topic, will.payload, will.qos, will.retain, None)
 
-    def agree(self, session: Session, packet: MqttConnect, present: bool) -> None:
-        broker = self.broker
+    def granted_expiry(self) -> int:
         connect = self.connect
         asked_s = connect.expiry_s if connect.expiry_s != NONE else 0
         # What the client cannot be told must stay as it asked for it [3.1.2.7-1, 3.1.2.7-2]. That is for clients with a
         # name: a session for ever would be too much for a datagram from anywhere.
         is_capped = connect.takes_suggestions or not self.connection.username
-        session.expiry_s = self.cap_expiry(asked_s) if is_capped else asked_s
+        return self.cap_expiry(asked_s) if is_capped else asked_s
+
+    def agree(self, session: Session, packet: MqttConnect, present: bool) -> None:
+        broker = self.broker
+        connect = self.connect
+        asked_s = connect.expiry_s if connect.expiry_s != NONE else 0
         keep_alive_s = connect.keep_alive_s
         most_s = broker.settings.keep_alive_max
         if connect.takes_suggestions and 0 < most_s < keep_alive_s:
@@ -267,12 +270,19 @@ class SnConnection20(SnConnection):
         if not self.is_in_rate(len(packet.payload)):
             self.acknowledge(packet, v2.CONGESTION)
             return
+
+        def on_back(reason: int) -> None:
+            if self.state == GONE:
+                return
+            if qos == 2 and reason < 0x80:
+                self.open_publish = packet.packet_id
+            self.acknowledge(packet, publish_reason(reason))
+
         reason = accept_publish(
-            self.broker, self.connection, session, field, packet.payload, qos, packet.retain, packet.packet_id
+            self.broker, self.connection, session, field, packet.payload, qos, packet.retain, packet.packet_id, on_back
         )
-        if qos == 2 and reason < 0x80:
-            self.open_publish = packet.packet_id
-        self.acknowledge(packet, publish_reason(reason))
+        if reason != LATER:
+            on_back(reason)
 
     def acknowledge(self, packet: Publish, reason: int) -> None:
         """Answer PUBLISH [3.6.2.7-1]. There is no answer to QoS 0, whatever was wrong with it."""
@@ -288,8 +298,12 @@ class SnConnection20(SnConnection):
         if packet.kind == PUBREL:
             if self.open_publish == packet_id:
                 self.open_publish = 0
-            known = on_pubrel(self.broker, self.connection, session, packet_id)
-            self.write(encode(Ack(PUBCOMP, packet_id, SUCCESS if known else PACKET_ID_NOT_FOUND)))
+
+            def on_back(reason: int) -> None:
+                self.write(encode(Ack(PUBCOMP, packet_id, reason)))
+
+            if not on_pubrel(self.broker, self.connection, session, packet_id, on_back):
+                on_back(PACKET_ID_NOT_FOUND)
         elif packet.reason == v2.UNKNOWN_TOPIC_ALIAS and packet.kind in (PUBACK, PUBREC):
             out = self.exchange.out
             self.on_unknown_id(out.topic_id if out is not None else NO_ID, packet_id)
@@ -329,20 +343,22 @@ class SnConnection20(SnConnection):
                 SUBSCRIBED, data, encode(SubAck(packet_id, PREDEFINED, NONE, SHARED_SUBSCRIPTIONS_NOT_SUPPORTED))
             )
             return
-        reason = self.subscribe(
-            SubscriptionRequest(
-                topic_filter, packet.qos, packet.no_local, packet.retain_as_published, packet.retain_handling
-            )
+
+        def then(reason: int) -> None:
+            alias = NONE
+            alias_type = PREDEFINED
+            if reason < 0x80:
+                if packet.topic_type == NORMAL:
+                    alias, alias_type = packet.topic_id, NORMAL
+                elif packet.topic_type == NAME and b"+" not in topic_filter and b"#" not in topic_filter:
+                    alias, alias_type = self.alias_for(topic_field(topic_filter))  # [4.7.2.2-2]
+            self.answer(SUBSCRIBED, data, encode(SubAck(packet_id, alias_type, alias, reason)))
+            self.send_snapshots()
+
+        request = SubscriptionRequest(
+            topic_filter, packet.qos, packet.no_local, packet.retain_as_published, packet.retain_handling
         )
-        alias = NONE
-        alias_type = PREDEFINED
-        if reason < 0x80:
-            if packet.topic_type == NORMAL:
-                alias, alias_type = packet.topic_id, NORMAL
-            elif packet.topic_type == NAME and b"+" not in topic_filter and b"#" not in topic_filter:
-                alias, alias_type = self.alias_for(topic_field(topic_filter))  # [4.7.2.2-2]
-        self.answer(SUBSCRIBED, data, encode(SubAck(packet_id, alias_type, alias, reason)))
-        self.send_snapshots()
+        self.subscribe_then(request, then)
 
     def alias_for(self, field: bytes) -> tuple[int, int]:
         """Return the alias of a topic and its type; a predefined one goes before the client's own [4.7.2.2-4]."""
@@ -364,11 +380,15 @@ class SnConnection20(SnConnection):
         return topic
 
     def on_unsubscribe(self, packet: Unsubscribe, data: bytes) -> None:
-        session = self.session
-        assert session is not None
         topic_filter = self.filter_of(packet.topic_type, packet.topic_id, packet.topic)  # [3.9.6-1]
-        reason = unsubscribe(self.broker, session, topic_filter) if topic_filter else v2.UNKNOWN_TOPIC_ALIAS
-        self.answer(UNSUBSCRIBED, data, encode(Ack(UNSUBACK, packet.packet_id, reason)))
+
+        def then(reason: int) -> None:
+            self.answer(UNSUBSCRIBED, data, encode(Ack(UNSUBACK, packet.packet_id, reason)))
+
+        if topic_filter:
+            self.unsubscribe_then(topic_filter, then)
+        else:
+            then(v2.UNKNOWN_TOPIC_ALIAS)
 
     def on_sleep(self, packet: SleepRequest) -> None:
         """Carried out again when it comes again: that only starts the same sleep once more [3.15.5-2 to 3.15.5-7]."""
@@ -393,7 +413,7 @@ class SnConnection20(SnConnection):
         if packet.expiry_s != NONE:
             if session.expiry_s == 0 and packet.expiry_s != 0:
                 raise ProtocolError("DISCONNECT turns a session expiry of 0 into another, which it may not")
-            session.expiry_s = self.cap_expiry(packet.expiry_s)
+            set_expiry(self.broker, self.connection, session, self.cap_expiry(packet.expiry_s))
         reason = packet.reason if packet.reason != NONE else NORMAL_DISCONNECTION
         self.leave(reason != NORMAL_DISCONNECTION)  # [3.13.7-3]
 

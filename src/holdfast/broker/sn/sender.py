@@ -210,7 +210,7 @@ class SnSender(OutboundAdapter):
         if self.state == AWAKE and self.awake_left > 0:
             self.awake_left -= 1
             if self.awake_left == 0 and self.session is not None:
-                self.session.window = 0
+                self.set_window(self.session, 0)
         if out.qos == 0:
             self.write(packet)
         else:
@@ -288,13 +288,13 @@ class SnSender(OutboundAdapter):
         is_open = self.is_open()
         was_busy = connection.busy
         connection.busy = not is_open or len(self.pending) > 0
-        session.window = 1 if is_open else 0
+        self.set_window(session, 1 if is_open else 0)
         full = len(self.pending) >= self.settings.max_buffered
         connection.outbox.limit = 0 if full else broker.settings.max_outbox_bytes
         if is_open and self.exchange.kind == IDLE and not self.pending:
             if session.resending:
                 resend_more(broker, session)
-            elif session.queue:
+            elif session.queue or (session.spread is not None and session.spread.outgoing):
                 pump(broker, session)
         if was_busy and not connection.busy:
             for snapshot in session.snapshots:
@@ -303,7 +303,16 @@ class SnSender(OutboundAdapter):
             if not self.is_open() or self.has_nothing_to_send(session):
                 self.back_to_sleep(session)
 
+    def set_window(self, session: Session, window: int) -> None:
+        """Say whether the session may send something. Where nodes share a log they all believe that a session which is
+        kept may, and what it is sent waits here (`busy`).
+        """
+        if self.broker.shared is None or not session.kept:
+            session.window = window
+
     def has_nothing_to_send(self, session: Session) -> bool:
+        if session.spread is not None and session.kept and session.inflight:
+            return False
         return not self.pending and not session.queue and not session.snapshots and not session.resending
 
     # Acknowledgements.
