@@ -1,0 +1,223 @@
+"""Rounds of clients and faults, and the verdict on each.
+
+    python tests/jepsen/run.py --rounds 10                       fresh seeds
+    python tests/jepsen/run.py --rounds 1 --seed 1234            that one again
+    python tests/jepsen/run.py --system one                      one broker, killed and started again
+    python tests/jepsen/run.py --judge build/jepsen/1234.json    the verdict on a history that was kept
+
+A plan of faults and what the clients try follow from the seed. How the two meet does not: it is a race, so a seed that
+found something may take a few rounds to find it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import SystemRandom
+
+ROOT = Path(__file__).parents[2]
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT / "tests"))
+
+from jepsen.checker import Violation, check
+from jepsen.clients import Actor, Looker, Publisher, Reader, Rival, Subscriber, WithWill, World, Writer
+from jepsen.faults import STORE_FAULTS, USUAL, Anatomy, Nemesis, Step, plan
+from jepsen.history import History, load
+from jepsen.systems import SYSTEMS, System, until
+
+KEPT = ROOT / "build" / "jepsen"
+DURATION_S = 20.0
+CALM_S = 3.0  # after everything is healed, clients go on for so long
+PATIENCE_S = 120.0
+TOO_MUCH_S = 1.0  # how long to look for what should not come
+AROUND_S = 1.5  # of the history, on both sides of a violation
+
+
+@dataclass
+class Round:
+    """One round: who takes part, and what came of it."""
+
+    system: System
+    seed: int
+    duration_s: float = DURATION_S
+    faults: Sequence[str] = USUAL
+    say: Callable[[str], None] = print
+    patience_s: float = PATIENCE_S  # for what must come
+    history: History = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.world = World(self.system, self.seed)
+        self.history = self.world.history
+        self.subscribers = [
+            Subscriber(self.world, "sub-a", 4, ["q/#", "w/#"], qos=2),
+            Subscriber(self.world, "sub-b", 5, ["q/#", "w/#"], qos=2),
+            Subscriber(self.world, "watch-a", 5, ["r/#"], qos=1),
+            Subscriber(self.world, "watch-b", 4, ["r/#"], qos=2),
+        ]
+        self.publishers = [Publisher(self.world, f"pub-{v}-{qos}", v, qos) for v in (4, 5) for qos in (1, 2)]
+        self.with_wills = [WithWill(self.world, f"mortal-{number}-") for number in range(2)]
+        self.others: list[Actor] = [
+            *(Writer(self.world, f"writer-{number}-") for number in range(4)),
+            *(Reader(self.world, f"reader-{number}-") for number in range(4)),
+            *(Rival(self.world, f"rival-{number}-", "throne") for number in range(2)),
+            *self.with_wills,
+        ]
+
+    def play(self) -> list[Violation]:
+        for subscriber in self.subscribers:
+            subscriber.start()
+        until(lambda: all(s.subscribed.is_set() for s in self.subscribers), "everybody is subscribed", PATIENCE_S)
+        for actor in (*self.publishers, *self.others):
+            actor.start()
+        try:
+            nemesis = Nemesis(self.system, self.world.clock, self.history, self.say)
+            nemesis.run(self.plan())
+            self.system.wait_healthy()
+            time.sleep(CALM_S)
+            self.world.stop.set()
+            self.settle()
+            self.look()
+        finally:
+            self.end()
+        assert not self.world.errors, self.world.errors[0]
+        return check(self.history)
+
+    def plan(self) -> list[Step]:
+        return plan(self.seed, Anatomy.of(self.system), self.duration_s, self.faults)
+
+    def settle(self) -> None:
+        """Everybody ends in peace; what is missing after that is missing for good."""
+        for actor in self.others:
+            actor.join(PATIENCE_S)
+            assert not actor.is_alive(), f"{actor.name} does not end"
+        for publisher in self.publishers:
+            publisher.join(self.patience_s)
+            if publisher.is_alive():
+                self.say(f"{publisher.name} still waits for {len(publisher.under_way)} acknowledgements")
+        due = {message for publisher in self.publishers for message in publisher.acknowledged}
+        due |= {will for mortal in self.with_wills for will in mortal.expected}
+        receivers = [subscriber for subscriber in self.subscribers if "q/#" in subscriber.filters]
+        deadline = time.monotonic() + self.patience_s
+        while not all(due <= receiver.got for receiver in receivers) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(TOO_MUCH_S)
+
+    def look(self) -> None:
+        looker = Looker(self.world)
+        for node, digest in self.system.digests().items():
+            self.history.finals.append(looker.look(node, digest))
+
+    def end(self) -> None:
+        self.world.stop.set()
+        for publisher in self.publishers:
+            publisher.give_up.set()
+        for subscriber in self.subscribers:
+            subscriber.over.set()
+        for actor in (*self.subscribers, *self.publishers, *self.others):
+            if actor.is_alive():
+                actor.join(PATIENCE_S)
+        for publisher in self.publishers:
+            publisher.forget()
+        for lasting in (*self.subscribers, *self.publishers):
+            lasting.close()
+
+
+def excerpt(history: History, at: float) -> Iterator[str]:
+    """What happened around a moment, in order."""
+    rows: list[tuple[float, str]] = []
+    for records in vars(history).values():
+        for record in records:
+            moment = next((getattr(record, name) for name in ("began", "at", "since") if hasattr(record, name)), None)
+            if moment is not None and abs(moment - at) < AROUND_S:
+                rows.append((moment, str(record)))
+    yield from (f"{moment:9.4f}  {text}" for moment, text in sorted(rows))
+
+
+def report(violations: Sequence[Violation], history: History) -> str:
+    """All violations, and for the first of each kind what happened around it."""
+    lines = [str(violation) for violation in violations]
+    told: set[str] = set()
+    for violation in violations:
+        if violation.kind not in told:
+            told.add(violation.kind)
+            lines += ["", f"around {violation}", *excerpt(history, violation.at)]
+    return "\n".join(lines)
+
+
+def keep(history: History, violations: Sequence[Violation], outputs: dict[str, str], stem: str) -> Path:
+    """Write down all that is needed to understand what went wrong."""
+    path = KEPT / f"{stem}.json"
+    history.save(path)
+    path.with_suffix(".txt").write_text(report(violations, history) + "\n")
+    for name, output in outputs.items():
+        (KEPT / f"{stem}-{name}.log").write_text(output)
+    return path
+
+
+def play_round(
+    kind: str,
+    seed: int,
+    *,
+    duration_s: float = DURATION_S,
+    faults: Sequence[str] = USUAL,
+    settings: Mapping[str, str] | None = None,
+) -> list[Violation]:
+    """A round on a fresh system; what it finds is printed and kept."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-jepsen-"))
+        system = SYSTEMS[kind](Path(folder), settings or {})
+        stack.callback(system.close)
+        print(f"round on {system.name} with seed {seed}", flush=True)
+        system.start()
+        current = Round(system, seed, duration_s, faults)
+        for step in current.plan():
+            print(f"  planned: {step}")
+        try:
+            violations = current.play()
+        except BaseException:
+            print(f"kept as {keep(current.history, check(current.history), system.outputs(), str(seed))}")
+            raise
+        print(f"seed {seed}: {current.history.counts()}")
+        if violations:
+            print(f"seed {seed}: {len(violations)} violations, kept as ", end="")
+            print(keep(current.history, violations, system.outputs(), str(seed)))
+            print(*violations[:20], sep="\n")
+        else:
+            print(f"seed {seed}: nothing is wrong", flush=True)
+        return violations
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Break a system in every way and hold its promises against it.")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(1 << 32), help="of the first round")
+    parser.add_argument("--system", choices=SYSTEMS, default="cluster")
+    parser.add_argument("--duration", type=float, default=DURATION_S, metavar="S", help="seconds of faults in a round")
+    parser.add_argument("--faults", action="append", choices=[*USUAL, *STORE_FAULTS], help="only these")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the nodes")
+    parser.add_argument("--judge", type=Path, help="a history that was kept: judge it again and do nothing else")
+    arguments = parser.parse_args()
+    if arguments.judge:
+        history = load(arguments.judge)
+        violations = check(history)
+        print(report(violations, history) if violations else "nothing is wrong")
+        return bool(violations)
+    settings = dict(pair.split("=", 1) for pair in arguments.set)
+    faults = arguments.faults or USUAL
+    wrong = [
+        seed
+        for seed in range(arguments.seed, arguments.seed + arguments.rounds)
+        if play_round(arguments.system, seed, duration_s=arguments.duration, faults=faults, settings=settings)
+    ]
+    print(f"{arguments.rounds} rounds, {len(wrong)} wrong{': seeds ' + ', '.join(map(str, wrong)) if wrong else ''}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Rounds with faults find nothing on a system that keeps its promises, and find what is wrong on one that does not.
+
+`make jepsen` plays as many rounds as you like.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jepsen.checker import Violation
+from jepsen.faults import KILL, Anatomy, plan
+from jepsen.run import Round, play_round
+from jepsen.systems import CLIENTS, Node, OneBroker, System
+from seeds import seed_of
+
+ROUNDS = 10
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Callable[..., set[str]]]:
+    """Play a short round on a system that is known to be wrong: the kinds of violations that were found."""
+    systems: list[System] = []
+
+    def play(kind: Callable[[Path, Mapping[str, Any]], System], faults: Sequence[str]) -> set[str]:
+        system = kind(tmp_path, {})
+        systems.append(system)
+        system.start()
+        violations: list[Violation] = Round(system, seed=7, duration_s=6.0, faults=faults, patience_s=2.0).play()
+        return {violation.kind for violation in violations}
+
+    yield play
+    for system in systems:
+        system.close()
+
+
+class Forgetful(OneBroker):
+    """A broker that is killed and comes back with nothing."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        super().__init__(folder, settings)
+        self.node_processes["broker"] = self.Amnesiac(self.broker.folder, self.broker.settings, self.broker.listen)
+        self.broker = self.node_processes["broker"]
+
+    class Amnesiac(Node):
+        def start(self) -> None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            super().start()
+
+
+class Strangers(OneBroker):
+    """Three brokers that know nothing of each other and say that they are one."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        super().__init__(folder, settings)
+        self.others = {name: Node(folder / name, self.broker.settings, self.broker.listen) for name in ("b", "c")}
+        self.node_processes.update(self.others)
+        for name, node in self.others.items():
+            self.wire(CLIENTS, name, lambda node=node: node.now.port)  # type: ignore[misc]
+
+    def start(self) -> None:
+        super().start()
+        for node in self.others.values():
+            node.start()
+
+    def close(self) -> None:
+        super().close()
+        for node in self.others.values():
+            node.kill()
+
+
+def test_a_broker_that_forgets_is_found(played: Callable[..., set[str]]) -> None:
+    assert {"not linearizable", "lost session", "lost message"} <= played(Forgetful, [KILL])
+
+
+def test_brokers_that_do_not_know_of_each_other_are_found(played: Callable[..., set[str]]) -> None:
+    found = played(Strangers, [])
+    assert {"not linearizable", "lost session", "lost message", "two connections", "nodes differ"} <= found
+
+
+def test_a_round_on_one_broker_finds_nothing() -> None:
+    assert play_round("one", seed_of(20), duration_s=10.0) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_no_round_on_one_broker_finds_anything(number: int) -> None:
+    assert play_round("one", seed_of(1000) + number) == []
+
+
+class TestPlans:
+    ANATOMY = Anatomy(
+        node_processes=("a", "b", "c"),
+        log_servers=("log-1", "log-2", "log-3"),
+        wires=(("clients", "a"), ("a", "log-1"), ("log-1", "log-2"), ("log-2", "log-1")),
+    )
+
+    def test_the_same_seed_is_the_same_plan(self) -> None:
+        assert plan(1, self.ANATOMY, 30) == plan(1, self.ANATOMY, 30) != plan(2, self.ANATOMY, 30)
+
+    def test_a_plan_ends_in_time_and_does_one_thing_after_the_other_on_each_track(self) -> None:
+        for seed in range(100):
+            steps = plan(seed, self.ANATOMY, 30)
+            assert steps
+            assert all(step.at_s + step.lasts_s <= 30.02 for step in steps)
+
+    def test_every_kind_of_fault_is_planned_sooner_or_later(self) -> None:
+        from jepsen.faults import STORE_FAULTS, USUAL
+
+        kinds = (*USUAL, *STORE_FAULTS)
+        planned = {step.kind for seed in range(50) for step in plan(seed, self.ANATOMY, 30, kinds)}
+        assert planned == set(kinds)
+
+    def test_stores_are_harmed_only_when_asked_for(self) -> None:
+        planned = {step.kind for seed in range(50) for step in plan(seed, self.ANATOMY, 30)}
+        assert not any("store" in kind for kind in planned)
