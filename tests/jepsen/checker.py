@@ -38,10 +38,12 @@ def check(history: History) -> list[Violation]:
     found: list[Violation] = []
     for judge in (
         malformed,
+        stuck,
         made_up_values,
         registers,
         one_order,
         deliveries,
+        watched,
         lost_sessions,
         wills,
         one_connection,
@@ -61,6 +63,12 @@ def grouped(records: Iterable[Record], key: Callable[[Record], Key]) -> dict[Key
 def malformed(history: History) -> Iterator[Violation]:
     for record in history.malformed:
         yield Violation("malformed", record.client, record.at, f"on node {record.node}: {record.what}")
+
+
+def stuck(history: History) -> Iterator[Violation]:
+    """What is healed works again."""
+    for record in history.stuck:
+        yield Violation("stuck", record.who, record.at, record.what)
 
 
 # Retained messages
@@ -203,6 +211,20 @@ def deliveries(history: History) -> Iterator[Violation]:
         got = [m for m in received[subscription.session] if m.topic.startswith(subscription.prefix)]
         yield from counted(subscription.session, subscription.qos, due, got)
         yield from ordered(subscription.session, due, got)
+
+
+def watched(history: History) -> Iterator[Violation]:
+    """Retained writes are messages, too: a persistent session gets each that was acknowledged at QoS 1 or 2."""
+    sights = grouped(history.sights, lambda sight: sight.stream)
+    for subscription in history.subscriptions:
+        seen = {(sight.topic, sight.value) for sight in sights[subscription.session]}
+        for write in history.writes:
+            due = write.outcome is Outcome.OK and write.qos > 0 and write.value is not None
+            if not due or not write.topic.startswith(subscription.prefix) or write.began <= subscription.since:
+                continue
+            if (write.topic, write.value) not in seen:
+                text = f"{write.value} on {write.topic} was acknowledged on node {write.node} and never came"
+                yield Violation("lost message", subscription.session, write.ended or write.began, text)
 
 
 def counted(session: str, granted: int, due: Sequence[Sent], got: Sequence[Received]) -> Iterator[Violation]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jepsen.history import (
     Attached,
@@ -129,7 +129,7 @@ class Actor(threading.Thread):
         return self.random.choice(self.world.system.nodes)
 
     @contextlib.contextmanager
-    def connection(self, client_id: str, *, node: str = "", version: int = 4, **fields: object) -> Iterator[Connection]:
+    def connection(self, client_id: str, *, node: str = "", version: int = 4, **fields: Any) -> Iterator[Connection]:
         client = self.connect(client_id, node=node, version=version, **fields)
         try:
             yield client
@@ -238,9 +238,7 @@ class Writer(Actor):
         began, ended, outcome = self.now(), None, Outcome.UNKNOWN
         packet_id = client.next_id() if qos else None
         try:
-            client.send(
-                publish(topic, value or b"", qos=qos, retain=True, packet_id=packet_id, version=client.version)
-            )
+            client.send(publish(topic, value or b"", qos=qos, retain=True, packet_id=packet_id, version=client.version))
             if qos:
                 answer = self.wait_for(client, PubAck if qos == 1 else PubRec, packet_id)
                 ended, outcome = self.now(), outcome_of(answer)
@@ -427,11 +425,11 @@ class Subscriber(Lasting):
 
     def note(self, client: Connection, message: Publish) -> None:
         at, text = self.now(), message.payload.decode()
+        self.got.add(text)
         if message.topic.startswith("r/"):
             again = message.qos == 1
             self.history.sights.append(Sight(self.name, message.topic, text or None, at, again, client.node))
         else:
-            self.got.add(text)
             self.history.received.append(Received(self.name, text, message.topic, message.qos, at, client.node))
 
 
@@ -621,13 +619,30 @@ class Rival(Actor):
 
 
 class Looker(Actor):
-    """Looks at a node when all is over."""
+    """Looks at a node when all is over, and sees whether it still does its work."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, "looker")
         self.over = threading.Event()
 
-    def look(self, node: str, digest: str) -> Final:
+    def acknowledged(self, node: str) -> bool:
+        """Whether the node takes a write now."""
+        try:
+            with self.connection(self.world.clock.unique(self.name), node=node, version=5) as client:
+                packet_id = client.next_id()
+                client.send(publish(f"x/{node}", "there?", qos=1, retain=True, packet_id=packet_id, version=5))
+                return outcome_of(self.wait_for(client, PubAck, packet_id)) is Outcome.OK
+        except (Gone, Closed, OSError):
+            return False
+
+    def look(self, node: str, digest: str) -> Final | None:
+        """What the node has, or None when it does not answer."""
+        try:
+            return self.read(node, digest)
+        except (Gone, Closed, OSError):
+            return None
+
+    def read(self, node: str, digest: str) -> Final:
         mark = [(P.USER_PROPERTY, ("holdfast-snapshot", "mark"))]
         stream = self.world.clock.unique(self.name)
         with self.connection(stream, node=node, version=5, properties=mark) as client:

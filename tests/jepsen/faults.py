@@ -29,7 +29,10 @@ SLOW = "slow down"
 
 PROCESS_FAULTS = (KILL, PAUSE)
 WIRE_FAULTS = (ISOLATE, ISOLATE_FROM_LOG, ONE_WAY, REFUSE, SLOW)
-STORE_FAULTS = (DAMAGE, TRUNCATE)  # only when asked for: they take away a copy, so nothing else may be done to the others
+STORE_FAULTS = (
+    DAMAGE,
+    TRUNCATE,
+)  # only when asked for: they take away a copy, so nothing else may be done to the others
 USUAL = (*PROCESS_FAULTS, *WIRE_FAULTS)
 
 FIRST_S = 2.0  # in peace

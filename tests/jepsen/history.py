@@ -47,7 +47,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Read:
-    """The snapshot of a SUBSCRIBE, for one topic: from the SUBSCRIBE to the copy, or to the proof that there is none."""
+    """The snapshot of a SUBSCRIBE, for one topic: from SUBSCRIBE to the copy, or to the proof that there is none."""
 
     topic: str
     value: str | None
@@ -180,6 +180,15 @@ class Malformed:
 
 
 @dataclass(frozen=True)
+class Stuck:
+    """Everything was healed, and yet this did not happen however long it was waited for."""
+
+    who: str
+    at: float
+    what: str
+
+
+@dataclass(frozen=True)
 class Disturbance:
     """What was done to the system; for the reader, the checker does not look at it."""
 
@@ -201,6 +210,7 @@ class History:
     served: list[Served] = field(default_factory=list)
     finals: list[Final] = field(default_factory=list)
     malformed: list[Malformed] = field(default_factory=list)
+    stuck: list[Stuck] = field(default_factory=list)
     disturbances: list[Disturbance] = field(default_factory=list)
 
     def counts(self) -> str:
@@ -224,6 +234,7 @@ RECORDS: dict[str, Callable[..., Any]] = {
     "served": Served,
     "finals": Final,
     "malformed": Malformed,
+    "stuck": Stuck,
     "disturbances": Disturbance,
 }
 ENUMS: dict[str, Callable[[str], Any]] = {"outcome": Outcome, "ending": Ending}

@@ -1,9 +1,10 @@
 """Rounds of clients and faults, and the verdict on each.
 
-    python tests/jepsen/run.py --rounds 10                       fresh seeds
-    python tests/jepsen/run.py --rounds 1 --seed 1234            that one again
-    python tests/jepsen/run.py --system one                      one broker, killed and started again
-    python tests/jepsen/run.py --judge build/jepsen/1234.json    the verdict on a history that was kept
+    make jepsen ROUNDS=10                                        fresh seeds, on a cluster
+    make jepsen ROUNDS=1 SEED=1234                               that one again
+    make jepsen SYSTEM=one                                       one broker, killed and started again
+    make jepsen ARGS='--faults pause --faults "cut off"'         only these
+    make jepsen ARGS='--judge build/jepsen/1234.json'            the verdict on a history that was kept
 
 A plan of faults and what the clients try follow from the seed. How the two meet does not: it is a race, so a seed that
 found something may take a few rounds to find it again.
@@ -18,20 +19,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
-
-ROOT = Path(__file__).parents[2]
-if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT / "tests"))
+from typing import TypeVar
 
 from jepsen.checker import Violation, check
 from jepsen.clients import Actor, Looker, Publisher, Reader, Rival, Subscriber, WithWill, World, Writer
 from jepsen.faults import STORE_FAULTS, USUAL, Anatomy, Nemesis, Step, plan
-from jepsen.history import History, load
+from jepsen.history import History, Outcome, Stuck, load
 from jepsen.systems import SYSTEMS, System, until
 
-KEPT = ROOT / "build" / "jepsen"
+Found = TypeVar("Found")
+
+KEPT = Path(__file__).parents[2] / "build" / "jepsen"
 DURATION_S = 20.0
 CALM_S = 3.0  # after everything is healed, clients go on for so long
 PATIENCE_S = 120.0
@@ -99,19 +100,37 @@ class Round:
         for publisher in self.publishers:
             publisher.join(self.patience_s)
             if publisher.is_alive():
-                self.say(f"{publisher.name} still waits for {len(publisher.under_way)} acknowledgements")
-        due = {message for publisher in self.publishers for message in publisher.acknowledged}
-        due |= {will for mortal in self.with_wills for will in mortal.expected}
-        receivers = [subscriber for subscriber in self.subscribers if "q/#" in subscriber.filters]
-        deadline = time.monotonic() + self.patience_s
-        while not all(due <= receiver.got for receiver in receivers) and time.monotonic() < deadline:
-            time.sleep(0.1)
+                waits = ", ".join(message.message for message in publisher.under_way.values())
+                self.stuck(publisher.name, f"{waits} is never acknowledged")
+        self.wait(self.all_has_come)  # what has not come by then, the checker misses
         time.sleep(TOO_MUCH_S)
+
+    def all_has_come(self) -> bool:
+        messages = {message for publisher in self.publishers for message in publisher.acknowledged}
+        messages |= {will for mortal in self.with_wills for will in mortal.expected}
+        values = {w.value for w in self.history.writes if w.value and w.qos and w.outcome is Outcome.OK}
+        return all((values if s.filters == ["r/#"] else messages) <= s.got for s in self.subscribers)
 
     def look(self) -> None:
         looker = Looker(self.world)
+        for node in self.system.nodes:
+            if not self.wait(partial(looker.acknowledged, node)):
+                self.stuck(f"node {node}", "it does not acknowledge a write")
         for node, digest in self.system.digests().items():
-            self.history.finals.append(looker.look(node, digest))
+            if final := self.wait(partial(looker.look, node, digest)):
+                self.history.finals.append(final)
+            else:
+                self.stuck(f"node {node}", "it does not answer a SUBSCRIBE")
+
+    def wait(self, look: Callable[[], Found]) -> Found:
+        """What it finds as soon as that is something, or after a long time nothing."""
+        deadline = time.monotonic() + self.patience_s
+        while not (found := look()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return found
+
+    def stuck(self, who: str, what: str) -> None:
+        self.history.stuck.append(Stuck(who, self.world.clock.now(), what))
 
     def end(self) -> None:
         self.world.stop.set()
@@ -167,6 +186,7 @@ def play_round(
     duration_s: float = DURATION_S,
     faults: Sequence[str] = USUAL,
     settings: Mapping[str, str] | None = None,
+    always_keep: bool = False,
 ) -> list[Violation]:
     """A round on a fresh system; what it finds is printed and kept."""
     with ExitStack() as stack:
@@ -190,6 +210,8 @@ def play_round(
             print(*violations[:20], sep="\n")
         else:
             print(f"seed {seed}: nothing is wrong", flush=True)
+            if always_keep:
+                print(f"kept as {keep(current.history, violations, system.outputs(), str(seed))}")
         return violations
 
 
@@ -201,6 +223,7 @@ def main() -> int:
     parser.add_argument("--duration", type=float, default=DURATION_S, metavar="S", help="seconds of faults in a round")
     parser.add_argument("--faults", action="append", choices=[*USUAL, *STORE_FAULTS], help="only these")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the nodes")
+    parser.add_argument("--keep", action="store_true", help="keep the histories in which nothing is wrong, too")
     parser.add_argument("--judge", type=Path, help="a history that was kept: judge it again and do nothing else")
     arguments = parser.parse_args()
     if arguments.judge:
@@ -213,7 +236,14 @@ def main() -> int:
     wrong = [
         seed
         for seed in range(arguments.seed, arguments.seed + arguments.rounds)
-        if play_round(arguments.system, seed, duration_s=arguments.duration, faults=faults, settings=settings)
+        if play_round(
+            arguments.system,
+            seed,
+            duration_s=arguments.duration,
+            faults=faults,
+            settings=settings,
+            always_keep=arguments.keep,
+        )
     ]
     print(f"{arguments.rounds} rounds, {len(wrong)} wrong{': seeds ' + ', '.join(map(str, wrong)) if wrong else ''}")
     return bool(wrong)

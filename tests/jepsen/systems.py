@@ -39,7 +39,9 @@ class Process(Protocol):
 class Node:
     """A broker with its data folder, through all its lives; each may listen on another port."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], listen: Sequence[str], args: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], listen: Sequence[str], args: Sequence[str] = ()
+    ) -> None:
         self.folder = folder
         self.settings = settings
         self.listen = listen
@@ -57,13 +59,14 @@ class Node:
         return self.broker
 
     def start(self) -> None:
+        if self.broker is not None:
+            self.earlier_output.append(self.broker.output)
         self.broker = start_holdfast(self.folder, self.settings, listen=self.listen, args=self.args)
 
     def kill(self) -> None:
         if self.broker is not None:
             self.broker.signal(signal.SIGCONT)
             self.broker.kill(with_followers=False)
-            self.earlier_output.append(self.broker.output)
 
     def pause(self) -> None:
         self.now.signal(signal.SIGSTOP)
@@ -72,7 +75,8 @@ class Node:
         self.now.signal(signal.SIGCONT)
 
     def output(self) -> str:
-        return "\n=== started again ===\n".join([*self.earlier_output, self.now.output])
+        now = self.broker.output if self.broker is not None else "never started"
+        return "\n=== started again ===\n".join([*self.earlier_output, now])
 
 
 class System(ABC):

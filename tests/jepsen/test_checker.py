@@ -24,6 +24,7 @@ from jepsen.history import (
     Served,
     SessionSeen,
     Sight,
+    Stuck,
     Subscription,
     WillConnection,
     Write,
@@ -308,6 +309,13 @@ class TestMessages:
     def test_messages_of_two_publishers_have_no_order(self) -> None:
         assert self.kinds([self.sent(1), replace(self.sent(2), publisher="other")], ["m2", "m1"]) == []
 
+    def test_a_retained_write_that_never_comes_to_a_session_that_watches_is_found(self) -> None:
+        watching = [Subscription("me", "t", qos=1, since=0)]
+        writes = [write("a", 1, 2), write("b", 3, None, UNKNOWN), write(None, 4, 5), write("c", 6, 7)]
+        came = [Sight("me", "t", value, at=8, again=True) for value in ("a", "c")]
+        assert kinds(History(subscriptions=watching, writes=writes, sights=came)) == []
+        assert kinds(History(subscriptions=watching, writes=writes, sights=came[1:])) == ["lost message"]
+
     def test_a_session_that_is_gone_is_found(self) -> None:
         assert kinds(History(sessions=[SessionSeen("me", 1, present=False, expected=True)])) == ["lost session"]
         assert kinds(History(sessions=[SessionSeen("me", 1, present=False, expected=False)])) == []
@@ -382,6 +390,9 @@ class TestTheEnd:
 
     def test_nodes_with_different_retained_sets_are_found(self) -> None:
         assert kinds(History(finals=[Final("a", "1", {"t": "v"}), Final("b", "1", {})])) == ["nodes differ"]
+
+    def test_what_does_not_work_again_is_told(self) -> None:
+        assert kinds(History(stuck=[Stuck("node a", 1, "no acknowledgement")])) == ["stuck"]
 
     def test_what_mqtt_does_not_allow_is_told(self) -> None:
         assert kinds(History(malformed=[Malformed("c", "a", 1, "bytes too many")])) == ["malformed"]

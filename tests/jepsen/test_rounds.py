@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jepsen.checker import Violation
-from jepsen.faults import KILL, Anatomy, plan
+from jepsen.faults import KILL, STORE_FAULTS, USUAL, Anatomy, plan
 from jepsen.run import Round, play_round
 from jepsen.systems import CLIENTS, Node, OneBroker, System
 from seeds import seed_of
@@ -43,8 +43,8 @@ class Forgetful(OneBroker):
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         super().__init__(folder, settings)
-        self.node_processes["broker"] = self.Amnesiac(self.broker.folder, self.broker.settings, self.broker.listen)
-        self.broker = self.node_processes["broker"]
+        self.broker = self.Amnesiac(self.broker.folder, self.broker.settings, self.broker.listen)
+        self.node_processes["broker"] = self.broker
 
     class Amnesiac(Node):
         def start(self) -> None:
@@ -109,8 +109,6 @@ class TestPlans:
             assert all(step.at_s + step.lasts_s <= 30.02 for step in steps)
 
     def test_every_kind_of_fault_is_planned_sooner_or_later(self) -> None:
-        from jepsen.faults import STORE_FAULTS, USUAL
-
         kinds = (*USUAL, *STORE_FAULTS)
         planned = {step.kind for seed in range(50) for step in plan(seed, self.ANATOMY, 30, kinds)}
         assert planned == set(kinds)
