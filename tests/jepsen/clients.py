@@ -555,7 +555,7 @@ class WithWill(Actor):
             )
             accepted = self.now()
             try:
-                self.stay(client, self.random.choice([0.1, 0.5, 1.0, 5.0]))
+                self.stay(client, self.random.choice([0.0, 0.1, 0.3, 1.0, 4.0]))
                 if self.random.random() < 0.5:
                     ending = Ending.LEFT
                     if self.goes_cleanly(client) and self.world.system.disturbed[node] == disturbed:

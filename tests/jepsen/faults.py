@@ -36,7 +36,7 @@ STORE_FAULTS = (
 USUAL = (*PROCESS_FAULTS, *WIRE_FAULTS)
 
 FIRST_S = 2.0  # in peace
-SHORTEST_S, LONGEST_S = 0.3, 6.0
+SHORTEST_S, LONGEST_S = 0.3, 9.0  # short ones are more frequent; some outlast an election and a node's time-out
 SHORTEST_GAP_S, LONGEST_GAP_S = 0.3, 3.0
 
 
@@ -68,6 +68,7 @@ class Anatomy:
 def plan(seed: int, anatomy: Anatomy, duration_s: float, kinds: Sequence[str] = USUAL) -> list[Step]:
     """What happens when; the same for the same arguments."""
     random = Random(seed)
+    harmed = random.choice(anatomy.log_servers or ("",))
     on_processes = [kind for kind in kinds if kind in (*PROCESS_FAULTS, *STORE_FAULTS) and choices(kind, anatomy)]
     on_wires = [kind for kind in kinds if kind in WIRE_FAULTS and choices(kind, anatomy)]
     steps: list[Step] = []
@@ -76,7 +77,7 @@ def plan(seed: int, anatomy: Anatomy, duration_s: float, kinds: Sequence[str] = 
         while track and at_s < duration_s:
             kind = random.choice(track)
             lasts_s = min(SHORTEST_S * (LONGEST_S / SHORTEST_S) ** random.random(), duration_s - at_s)
-            on = random.choice(choices(kind, anatomy))
+            on = (harmed,) if kind in STORE_FAULTS else random.choice(choices(kind, anatomy))
             steps.append(Step(round(at_s, 2), round(lasts_s, 2), kind, on, random.randrange(1 << 32)))
             at_s += lasts_s + random.uniform(SHORTEST_GAP_S, LONGEST_GAP_S)
     return sorted(steps, key=lambda step: step.at_s)
@@ -164,7 +165,7 @@ class Nemesis:
             assert process.is_running, f"{name} ended, and nobody had killed it"
             process.pause() if step.kind == PAUSE else process.kill()
         if step.kind in STORE_FAULTS:
-            harm_store(self.system.store(step.on[0]), step.kind, Random(step.chance))
+            self.note(harm_store(self.system.store(step.on[0]), step.kind, Random(step.chance)))
 
     def end(self, step: Step) -> None:
         if step.kind in WIRE_FAULTS:
@@ -206,4 +207,4 @@ def harm_store(folder: Path, kind: str, random: Random) -> str:
     else:
         content[at] ^= 1 << random.randrange(8)
     path.write_bytes(content)
-    return f"{path.relative_to(folder)} at byte {at}"
+    return f"{path.relative_to(folder)} from byte {at}"

@@ -33,7 +33,7 @@ from jepsen.systems import SYSTEMS, System, until
 Found = TypeVar("Found")
 
 KEPT = Path(__file__).parents[2] / "build" / "jepsen"
-DURATION_S = 20.0
+DURATION_S = 25.0
 CALM_S = 3.0  # after everything is healed, clients go on for so long
 PATIENCE_S = 120.0
 TOO_MUCH_S = 1.0  # how long to look for what should not come
@@ -62,7 +62,7 @@ class Round:
             Subscriber(self.world, "watch-b", 4, ["r/#"], qos=2),
         ]
         self.publishers = [Publisher(self.world, f"pub-{v}-{qos}", v, qos) for v in (4, 5) for qos in (1, 2)]
-        self.with_wills = [WithWill(self.world, f"mortal-{number}-") for number in range(2)]
+        self.with_wills = [WithWill(self.world, f"mortal-{number}-") for number in range(4)]
         self.others: list[Actor] = [
             *(Writer(self.world, f"writer-{number}-") for number in range(4)),
             *(Reader(self.world, f"reader-{number}-") for number in range(4)),

@@ -137,14 +137,17 @@ class System(ABC):
             self.disturbed.update(self.nodes_of(party))
 
     def heal(self) -> None:
-        """Undo everything that was done, whatever it was."""
+        """Undo everything that was done, whatever it was; one that cannot be started does not keep others from it."""
         self.network.heal()
+        problems: list[Exception] = []
         for name, process in self.processes.items():
             self.disturb([name])
-            if process.is_running:
-                process.resume()
-            else:
-                process.start()
+            try:
+                process.resume() if process.is_running else process.start()
+            except Exception as problem:
+                problems.append(problem)
+        if problems:
+            raise problems[0]
 
 
 class OneBroker(System):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jepsen.checker import Violation
-from jepsen.faults import KILL, STORE_FAULTS, USUAL, Anatomy, plan
+from jepsen.faults import KILL
 from jepsen.run import Round, play_round
 from jepsen.systems import CLIENTS, Node, OneBroker, System
 from seeds import seed_of
@@ -90,29 +90,3 @@ def test_a_round_on_one_broker_finds_nothing() -> None:
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_no_round_on_one_broker_finds_anything(number: int) -> None:
     assert play_round("one", seed_of(1000) + number) == []
-
-
-class TestPlans:
-    ANATOMY = Anatomy(
-        node_processes=("a", "b", "c"),
-        log_servers=("log-1", "log-2", "log-3"),
-        wires=(("clients", "a"), ("a", "log-1"), ("log-1", "log-2"), ("log-2", "log-1")),
-    )
-
-    def test_the_same_seed_is_the_same_plan(self) -> None:
-        assert plan(1, self.ANATOMY, 30) == plan(1, self.ANATOMY, 30) != plan(2, self.ANATOMY, 30)
-
-    def test_a_plan_ends_in_time_and_does_one_thing_after_the_other_on_each_track(self) -> None:
-        for seed in range(100):
-            steps = plan(seed, self.ANATOMY, 30)
-            assert steps
-            assert all(step.at_s + step.lasts_s <= 30.02 for step in steps)
-
-    def test_every_kind_of_fault_is_planned_sooner_or_later(self) -> None:
-        kinds = (*USUAL, *STORE_FAULTS)
-        planned = {step.kind for seed in range(50) for step in plan(seed, self.ANATOMY, 30, kinds)}
-        assert planned == set(kinds)
-
-    def test_stores_are_harmed_only_when_asked_for(self) -> None:
-        planned = {step.kind for seed in range(50) for step in plan(seed, self.ANATOMY, 30)}
-        assert not any("store" in kind for kind in planned)
