@@ -23,12 +23,16 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True)
 class Violation:
-    """`kind` is the promise that was broken, `about` the topic, session or client, `at` when it showed."""
+    """`kind` is the promise that was broken, `about` the topic, session or client, `at` when it showed.
+
+    `names` are values, messages and connections whose whole story belongs to it.
+    """
 
     kind: str
     about: str
     at: float
     text: str
+    names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.about} at {self.at:.3f} s: {self.text}"
@@ -89,9 +93,10 @@ def made_up_values(history: History) -> Iterator[Violation]:
             continue
         outcome = outcomes.get((topic, value))
         if outcome is None:
-            yield Violation("made up", topic, at, f"{who} saw {value}, which nobody wrote there")
+            yield Violation("made up", topic, at, f"{who} saw {value}, which nobody wrote there", (value,))
         elif outcome is Outcome.REFUSED:
-            yield Violation("refused and yet done", topic, at, f"{who} saw {value}, which the writer was refused")
+            text = f"{who} saw {value}, which the writer was refused"
+            yield Violation("refused and yet done", topic, at, text, (value,))
         else:
             continue
         told.add((topic, value))
@@ -121,6 +126,7 @@ def registers(history: History) -> Iterator[Violation]:
                 f"{operation.client} on node {operation.node} {did} {shown(operation.value)} between "
                 f"{operation.began:.3f} and {operation.ended or 0.0:.3f} s, and there is no moment for that; the topic "
                 f"could have been: {possible}. {last_known(writes[topic], operation)}",
+                tuple(value for value in (operation.value, *problem.possible) if value is not None)[:5],
             )
 
 
@@ -144,7 +150,7 @@ def one_order(history: History) -> Iterator[Violation]:
         if circle:
             text = "; ".join(reasons(circle, seen, writes[topic]))
             at = max(sight.at for sight in sights if sight.value in circle)
-            yield Violation("no common order", topic, at, text)
+            yield Violation("no common order", topic, at, text, tuple(circle))
 
 
 def in_order(sights: Sequence[Sight]) -> list[str]:
@@ -224,22 +230,25 @@ def watched(history: History) -> Iterator[Violation]:
                 continue
             if (write.topic, write.value) not in seen:
                 text = f"{write.value} on {write.topic} was acknowledged on node {write.node} and never came"
-                yield Violation("lost message", subscription.session, write.ended or write.began, text)
+                names = (write.value or "",)
+                yield Violation("lost message", subscription.session, write.ended or write.began, text, names)
 
 
 def counted(session: str, granted: int, due: Sequence[Sent], got: Sequence[Received]) -> Iterator[Violation]:
     times = Counter(message.message for message in got)
     end = max((message.at for message in got), default=0.0)
     for sent in due:
-        qos, count = min(sent.qos, granted), times[sent.message]
+        qos, count, names = min(sent.qos, granted), times[sent.message], (sent.message,)
         what = f"{sent.message} (QoS {sent.qos}, sent at {sent.began:.3f} s)"
         if sent.outcome is Outcome.OK and qos > 0 and count == 0:
-            yield Violation("lost message", session, sent.ended or end, f"{what} was acknowledged and never came")
+            at = sent.ended or end
+            yield Violation("lost message", session, at, f"{what} was acknowledged and never came", names)
         if sent.outcome is Outcome.REFUSED and count:
-            yield Violation("refused and yet done", session, end, f"{what} was refused and came")
+            yield Violation("refused and yet done", session, end, f"{what} was refused and came", names)
         if qos == 2 and count > 1:
-            when = ", ".join(f"{m.at:.3f} s on node {m.node}" for m in got if m.message == sent.message)
-            yield Violation("not exactly once", session, end, f"{what} came {count} times: {when}")
+            came = [message for message in got if message.message == sent.message]
+            when = ", ".join(f"{message.at:.3f} s on node {message.node}" for message in came)
+            yield Violation("not exactly once", session, came[1].at, f"{what} came {count} times: {when}", names)
 
 
 def ordered(session: str, due: Sequence[Sent], got: Sequence[Received]) -> Iterator[Violation]:
@@ -255,7 +264,7 @@ def ordered(session: str, due: Sequence[Sent], got: Sequence[Received]) -> Itera
         before = last.get((sent.publisher, sent.topic))
         if before is not None and before.number > sent.number:
             text = f"{sent.message} came first after {before.message}, on node {message.node}"
-            yield Violation("out of order", session, message.at, text)
+            yield Violation("out of order", session, message.at, text, (sent.message, before.message))
             continue
         last[sent.publisher, sent.topic] = sent
 
@@ -276,12 +285,14 @@ def wills(history: History) -> Iterator[Violation]:
                 continue
             count = len(received[watcher.session, will.will])
             how = f"will of {will.client} on node {will.node}, which ended at {will.ended:.3f} s ({will.ending})"
-            if count > 1:
-                yield Violation("will twice", will.client, will.ended, f"{watcher.session} got the {how} {count} times")
-            if count and will.ending is Ending.CLEAN:
-                yield Violation("will after DISCONNECT", will.client, will.ended, f"{watcher.session} got the {how}")
-            if not count and will.ending is Ending.CUT and will.accepted is not None:
-                yield Violation("lost will", will.client, will.ended, f"{watcher.session} never got the {how}")
+            wrong = {
+                "will twice": count > 1,
+                "will after DISCONNECT": count > 0 and will.ending is Ending.CLEAN,
+                "lost will": count == 0 and will.ending is Ending.CUT and will.accepted is not None,
+            }
+            for kind in (kind for kind, is_so in wrong.items() if is_so):
+                text = f"{watcher.session} got the {how} {count} times"
+                yield Violation(kind, will.client, will.ended, text, (will.will,))
 
 
 # One connection for each client id
@@ -321,6 +332,7 @@ def both_served(client: str, older: Attached, newer: Attached, late: Served) -> 
         f"{older.connection} on node {older.node} (CONNACK at {older.ended:.3f} s) and {newer.connection} on node "
         f"{newer.node} (CONNACK at {newer.ended:.3f} s) were both served: {late.connection} sent at {late.began:.3f} s "
         f"and was acknowledged at {late.ended:.3f} s",
+        (older.connection, newer.connection),
     )
 
 

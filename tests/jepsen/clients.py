@@ -542,9 +542,10 @@ class WithWill(Actor):
     def turn(self) -> None:
         client_id = self.world.clock.unique(self.name)
         text = self.world.clock.unique("will")
-        will = Will(f"w/{client_id}", text.encode(), qos=2)
         version = self.random.choice([4, 5])
         lasting = not self.world.system.keeps_every_will or self.random.random() < 0.5
+        delay = [(P.WILL_DELAY, 1)] if version == 5 and lasting and self.random.random() < 0.3 else []
+        will = Will(f"w/{client_id}", text.encode(), qos=2, properties=delay)
         properties = [(P.SESSION_EXPIRY, 3600)] if version == 5 and lasting else []
         node = self.any_node()
         disturbed = self.world.system.disturbed[node]

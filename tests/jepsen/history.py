@@ -122,7 +122,7 @@ class SessionSeen:
 
 @dataclass(frozen=True)
 class WillConnection:
-    """A connection with a will that has no delay.
+    """A connection with a will, with or without a delay, under a client id that nobody uses again.
 
     It ended CLEAN only when the broker closed the connection after DISCONNECT, something was acknowledged by the same
     node afterwards, and nothing was done to that node from CONNECT to then.

@@ -13,6 +13,7 @@ found something may take a few rounds to find it again.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 import time
@@ -27,7 +28,7 @@ from typing import TypeVar
 from jepsen.checker import Violation, check
 from jepsen.clients import Actor, Looker, Publisher, Reader, Rival, Subscriber, WithWill, World, Writer
 from jepsen.faults import STORE_FAULTS, USUAL, Anatomy, Nemesis, Step, plan
-from jepsen.history import History, Outcome, Stuck, load
+from jepsen.history import Disturbance, History, Outcome, SessionSeen, Stuck, load
 from jepsen.systems import SYSTEMS, System, until
 
 Found = TypeVar("Found")
@@ -37,7 +38,7 @@ DURATION_S = 25.0
 CALM_S = 3.0  # after everything is healed, clients go on for so long
 PATIENCE_S = 120.0
 TOO_MUCH_S = 1.0  # how long to look for what should not come
-AROUND_S = 1.5  # of the history, on both sides of a violation
+AROUND_S = 2.0  # of the history, on both sides of a violation
 
 
 @dataclass
@@ -147,26 +148,38 @@ class Round:
             lasting.close()
 
 
-def excerpt(history: History, at: float) -> Iterator[str]:
-    """What happened around a moment, in order."""
+def excerpt(history: History, violation: Violation) -> Iterator[str]:
+    """What belongs to a violation, in order: what was done to the system and with its subject around that moment, and
+    whatever mentions one of its names at any time.
+    """
     rows: list[tuple[float, str]] = []
     for records in vars(history).values():
         for record in records:
-            moment = next((getattr(record, name) for name in ("began", "at", "since") if hasattr(record, name)), None)
-            if moment is not None and abs(moment - at) < AROUND_S:
-                rows.append((moment, str(record)))
-    yield from (f"{moment:9.4f}  {text}" for moment, text in sorted(rows))
+            fields = vars(record)
+            moment = next((fields[name] for name in ("began", "at", "since") if name in fields), math.inf)
+            words = {value for value in fields.values() if isinstance(value, str)}
+            is_near = abs(moment - violation.at) < AROUND_S
+            if (is_near and (violation.about in words or isinstance(record, Disturbance | SessionSeen))) or words & {
+                *violation.names
+            }:
+                rows.append((moment, f"{moment:9.4f}  {type(record).__name__:15}{shown(fields)}"))
+    yield from (text for _, text in sorted(rows))
+
+
+def shown(fields: Mapping[str, object]) -> str:
+    plain = {k: f"{v:.4f}" if isinstance(v, float) else str(v) for k, v in fields.items() if v not in ("", None)}
+    return " ".join(f"{name}={value}" for name, value in plain.items())
 
 
 def report(violations: Sequence[Violation], history: History) -> str:
-    """All violations, and for the first of each kind what happened around it."""
-    lines = [str(violation) for violation in violations]
+    """For the first violation of each kind what belongs to it, and then all of them."""
+    lines: list[str] = []
     told: set[str] = set()
     for violation in violations:
         if violation.kind not in told:
             told.add(violation.kind)
-            lines += ["", f"around {violation}", *excerpt(history, violation.at)]
-    return "\n".join(lines)
+            lines += [str(violation), *excerpt(history, violation), ""]
+    return "\n".join([*lines, f"all {len(violations)}:", *map(str, violations)])
 
 
 def keep(history: History, violations: Sequence[Violation], outputs: dict[str, str], stem: str) -> Path:

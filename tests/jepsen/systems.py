@@ -22,7 +22,8 @@ from jepsen.proxy import Link, Network
 
 CLIENTS = "clients"
 PATIENCE_S = 120.0
-NODE_TIMEOUT_S = 3
+# Shorter than the longest faults, so that nodes are declared dead; longer than a busy machine makes them silent.
+NODE_TIMEOUT_S = 4
 
 
 class Process(Protocol):
@@ -260,10 +261,13 @@ class Cluster(System):
         def level() -> bool:
             for name, node in self.running.items():
                 seen[name] = json.loads(self.ask(node, "/api/v1/cluster") or "{}")
-            return len({said.get("position") for said in seen.values()}) == 1
+            return all(seen.values()) and len({said["position"] for said in seen.values()}) == 1
 
-        until(level, f"all nodes are at one position, got {seen}")
-        return {name: f"{said.get('position')} {said.get('hash')}" for name, said in seen.items()}
+        try:
+            until(level, "all nodes are at one position")
+        except AssertionError as error:
+            raise AssertionError(f"{error}, got {seen}") from None
+        return {name: f"{said['position']} {said['hash']}" for name, said in seen.items()}
 
     def ask(self, node: Node, path: str) -> str | None:
         """What a node answers over HTTP, or None when it does not or refuses."""
