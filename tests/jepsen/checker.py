@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from jepsen.history import Attached, Ending, Final, History, Outcome, Read, Received, Sent, Served, Sight, Write
-from jepsen.register import Undecided, explain, settle
+from jepsen.register import UNREAD, Undecided, explain, settle
 
 Key = TypeVar("Key", bound=Hashable)
 Record = TypeVar("Record")
@@ -126,7 +126,7 @@ def registers(history: History) -> Iterator[Violation]:
                 f"{operation.client} on node {operation.node} {did} {shown(operation.value)} between "
                 f"{operation.began:.3f} and {operation.ended or 0.0:.3f} s, and there is no moment for that; the topic "
                 f"could have been: {possible}. {last_known(writes[topic], operation)}",
-                tuple(value for value in (operation.value, *problem.possible) if value is not None)[:5],
+                tuple(value for value in (operation.value, *problem.possible) if value not in (None, UNREAD))[:5],
             )
 
 

@@ -106,7 +106,7 @@ class TestOneTopic:
 
     def test_the_search_is_given_up_rather_than_passed(self) -> None:
         writes = [write(f"v{n}", 0, 100) for n in range(40)]
-        reads = [read("v0", 50, 60), read("v1", 70, 80), read("v0", 81, 82)]
+        reads = [read(f"v{n}", 10, 90) for n in range(40)]
         with pytest.raises(Undecided):
             explain(writes, reads, most_steps=10_000)
 
