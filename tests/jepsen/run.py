@@ -51,6 +51,7 @@ class Round:
     faults: Sequence[str] = USUAL
     say: Callable[[str], None] = print
     patience_s: float = PATIENCE_S  # for what must come
+    steps: Sequence[Step] | None = None  # instead of what follows from the seed
     history: History = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +91,9 @@ class Round:
         assert not self.world.errors, self.world.errors[0]
         return check(self.history)
 
-    def plan(self) -> list[Step]:
+    def plan(self) -> Sequence[Step]:
+        if self.steps is not None:
+            return self.steps
         return plan(self.seed, Anatomy.of(self.system), self.duration_s, self.faults)
 
     def settle(self) -> None:

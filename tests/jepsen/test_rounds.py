@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jepsen.checker import Violation
-from jepsen.faults import KILL
+from jepsen.faults import KILL, Step
 from jepsen.run import Round, play_round
 from jepsen.systems import CLIENTS, Node, OneBroker, System
 from seeds import seed_of
@@ -26,11 +26,12 @@ def played(tmp_path: Path) -> Iterator[Callable[..., set[str]]]:
     """Play a short round on a system that is known to be wrong: the kinds of violations that were found."""
     systems: list[System] = []
 
-    def play(kind: Callable[[Path, Mapping[str, Any]], System], faults: Sequence[str]) -> set[str]:
+    def play(kind: Callable[[Path, Mapping[str, Any]], System], *kills_at: float) -> set[str]:
         system = kind(tmp_path, {})
         systems.append(system)
         system.start()
-        violations: list[Violation] = Round(system, seed=7, duration_s=6.0, faults=faults, patience_s=2.0).play()
+        kills = [Step(at_s, 0.0, KILL, ("broker",)) for at_s in kills_at]
+        violations: list[Violation] = Round(system, seed=7, steps=kills, patience_s=2.0).play()
         return {violation.kind for violation in violations}
 
     yield play
@@ -49,6 +50,25 @@ class Forgetful(OneBroker):
     class Amnesiac(Node):
         def start(self) -> None:
             shutil.rmtree(self.folder, ignore_errors=True)
+            super().start()
+
+
+class Relapsing(OneBroker):
+    """A broker that is killed twice and comes back as it was when it was killed for the first time."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        super().__init__(folder, settings)
+        self.broker = self.Outdated(self.broker.folder, self.broker.settings, self.broker.listen)
+        self.node_processes["broker"] = self.broker
+
+    class Outdated(Node):
+        def start(self) -> None:
+            old = self.folder.with_name("old")
+            if old.exists():
+                shutil.rmtree(self.folder)
+                shutil.copytree(old, self.folder)
+            elif self.folder.exists():
+                shutil.copytree(self.folder, old)
             super().start()
 
 
@@ -74,11 +94,15 @@ class Strangers(OneBroker):
 
 
 def test_a_broker_that_forgets_is_found(played: Callable[..., set[str]]) -> None:
-    assert {"not linearizable", "lost session", "lost message"} <= played(Forgetful, [KILL])
+    assert {"not linearizable", "lost session", "lost message"} <= played(Forgetful, 2.0)
+
+
+def test_a_broker_that_falls_back_to_an_older_state_is_found(played: Callable[..., set[str]]) -> None:
+    assert {"not linearizable", "not exactly once", "will twice"} <= played(Relapsing, 2.0, 6.0)
 
 
 def test_brokers_that_do_not_know_of_each_other_are_found(played: Callable[..., set[str]]) -> None:
-    found = played(Strangers, [])
+    found = played(Strangers)
     assert {"not linearizable", "lost session", "lost message", "two connections", "nodes differ"} <= found
 
 
