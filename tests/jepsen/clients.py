@@ -166,12 +166,13 @@ class Actor(threading.Thread):
         return client
 
     def leave(self, client: Connection) -> None:
-        """One of the ways in which clients go."""
+        """One of the ways in which clients go, if they are still there."""
         way = self.random.randrange(3)
-        if way == 0:
-            client.send(disconnect())
-        if way == 1:
-            client.reset()
+        with contextlib.suppress(OSError):
+            if way == 0:
+                client.send(disconnect())
+            elif way == 1:
+                client.reset()
         client.cut()
 
     # Answers
@@ -332,8 +333,8 @@ class Reading:
 
 
 class Lasting(Actor):
-    """A client whose session outlives its connections, and which moves between nodes: it leaves, is cut off, or is
-    there before it has left.
+    """A client whose session outlives its connections, and which moves between nodes: it leaves, is cut off, stays away
+    for a while, or is there before it has left.
     """
 
     def __init__(self, world: World, name: str, version: int) -> None:
@@ -346,6 +347,8 @@ class Lasting(Actor):
         old = self.last
         if old is not None and self.random.random() < 0.7:
             self.leave(old)
+            if self.random.random() < 0.3:
+                self.rest(3.0)
         properties = [(P.SESSION_EXPIRY, FOR_EVER)] if self.version == 5 else []
         try:
             client = self.connect(self.name, version=self.version, clean=False, properties=properties)
