@@ -18,6 +18,7 @@ A few things keep the number of configurations small however long the history is
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -68,12 +69,18 @@ def explain(
     writes: Sequence[Write], reads: Sequence[Read], sights: Iterable[Sight] = (), most_steps: int = MOST_STEPS
 ) -> Unexplained | None:
     """None when there is an order that explains everything that was seen of one topic, which begins absent."""
-    return _Search(most_steps).run([*settle(writes, reads, sights), *reads])
+    operations = [*settle(writes, reads, sights), *reads]
+    problem = _Search(most_steps).run(operations)
+    if problem is not None:
+        with contextlib.suppress(Undecided):  # once more, to name the values that were taken for one
+            problem = _Search(most_steps, merges=False).run(operations)
+    return problem
 
 
 class _Search:
-    def __init__(self, most_steps: int) -> None:
+    def __init__(self, most_steps: int, merges: bool = True) -> None:
         self.steps_left = most_steps
+        self.merges = merges
         self.writes: dict[int, Value] = {}  # under way
         self.hidden: set[int] = set()  # writes under way of values that nobody reads
         self.reads: dict[int, Value] = {}
@@ -155,7 +162,7 @@ class _Search:
 
     def read_ended(self, value: Value) -> None:
         self.reads_left[value] -= 1
-        if self.reads_left[value]:
+        if self.reads_left[value] or not self.merges:
             return
         # Nobody will ask for it again: from now on it and its like are one.
         for write in [key for key, written in self.writes.items() if written == value]:

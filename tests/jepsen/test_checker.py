@@ -220,6 +220,14 @@ class TestValues:
         history = History(writes=[write("x", 0, 1, REFUSED)], sights=[Sight("s", "t", "x", 2)])
         assert kinds(history) == ["refused and yet done"]
 
+    def test_a_value_that_was_shown_and_taken_back_is_told_by_its_name(self) -> None:
+        shown = [write("a", 0, 1), write("b", 2, None, UNKNOWN)]
+        (violation,) = check(History(writes=shown, reads=[read("b", 3, 4), read("a", 5, 6)]))
+        assert "read a between 5.000 and 6.000 s, and there is no moment for that; the topic could have been: b" in (
+            violation.text
+        )
+        assert violation.names == ("a", "b")
+
     def test_what_is_not_linearizable_is_told_with_what_was_acknowledged_last(self) -> None:
         history = History(writes=[write("a", 0, 1), write("b", 2, 3)], reads=[read("a", 4, 5)])
         (violation,) = check(history)
