@@ -69,7 +69,7 @@ def explain(
     writes: Sequence[Write], reads: Sequence[Read], sights: Iterable[Sight] = (), most_steps: int = MOST_STEPS
 ) -> Unexplained | None:
     """None when there is an order that explains everything that was seen of one topic, which begins absent."""
-    operations = [*settle(writes, reads, sights), *reads]
+    operations: list[Write | Read] = [*settle(writes, reads, sights), *reads]
     problem = _Search(most_steps).run(operations)
     if problem is not None:
         with contextlib.suppress(Undecided):  # once more, to name the values that were taken for one
