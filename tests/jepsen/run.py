@@ -25,8 +25,9 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TypeVar
 
+from jepsen.actor import Actor, World
 from jepsen.checker import Violation, check
-from jepsen.clients import Actor, Looker, Publisher, Reader, Rival, Subscriber, WithWill, World, Writer
+from jepsen.clients import Looker, Publisher, Reader, Rival, Subscriber, WithWill, Writer
 from jepsen.faults import STORE_FAULTS, USUAL, Anatomy, Nemesis, Step, plan
 from jepsen.history import Disturbance, History, Outcome, SessionSeen, Stuck, load
 from jepsen.systems import SYSTEMS, System, until
