@@ -7,17 +7,18 @@ CONFIG := $(wildcard holdfast.toml)
 TSC := scripts/typescript/node_modules/.bin/tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready dependencies run demo test test-cluster test-long check crash bench bench-spark docs conformance fuzz chaos audit sbom format clean
+.PHONY: help setup ready dependencies run demo test test-cluster test-long check crash jepsen bench bench-spark docs conformance fuzz chaos audit sbom format clean
 
 help:
 	@echo 'make setup        install everything needed into .venv and compile; safe to repeat'
 	@echo 'make run          broker on 127.0.0.1: MQTT 1883, WebSocket 8083, MQTT-SN 1884, dashboard 18083; data in ./data'
 	@echo 'make demo         broker, fleet, crash, Spark pipeline, audit and report in about a minute'
 	@echo 'make test         the tests, compiled, and again interpreted where that makes a difference'
-	@echo 'make test-cluster the pipeline on a Spark cluster of two workers and through Spark Connect, and the demo'
+	@echo 'make test-cluster the pipeline on a Spark cluster of two workers and through Spark Connect, the demo, and a broken cluster'
 	@echo 'make test-long    searches for what nobody has found yet: fuzzing, chaos, kills, fresh seeds; BUDGET_S=600 ends in time'
 	@echo 'make check        format, lint, types, import contract'
 	@echo 'make crash        kill the broker ROUNDS times (1000) under load and check that nothing acknowledged is lost'
+	@echo 'make jepsen       break a cluster in every way for ROUNDS rounds (10) and hold its promises against it; SEED, SYSTEM=one'
 	@echo 'make bench        measure Holdfast beside the brokers that are installed, and FlashMQ with FLASHMQ=path'
 	@echo 'make bench-spark  measure the Spark pipeline: fold, past, incremental run, source, lag'
 	@echo 'make docs         write the generated reference pages and types again'
@@ -48,7 +49,8 @@ test: ready
 	@scripts/test $(ARGS)
 
 test-cluster: ready
-	@CLUSTER=1 $(BIN)/python -m pytest -n0 -q tests/spark/test_cluster.py tests/integration/test_demo.py $(ARGS)
+	@CLUSTER=1 $(BIN)/python -m pytest -n0 -q tests/spark/test_cluster.py tests/integration/test_demo.py \
+	    tests/jepsen/test_cluster_rounds.py $(ARGS)
 
 test-long: ready
 	@BUDGET_S=$(BUDGET_S) scripts/test-long $(ARGS)
@@ -63,6 +65,10 @@ check: dependencies
 
 crash: ready
 	@$(BIN)/python tests/crash_story.py --rounds $(or $(ROUNDS),1000)
+
+jepsen: ready
+	@PYTHONPATH=tests $(BIN)/python -m jepsen.run --rounds $(or $(ROUNDS),10) --system $(or $(SYSTEM),cluster) \
+	    $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: ready
 	@$(BIN)/python bench/compare.py $(ARGS)

@@ -21,6 +21,7 @@ FIRST = (
     "tests/browser/",
     "tests/service/",
     "tests/crash/",
+    "tests/jepsen/test_rounds.py",
     "tests/conformance/test_retained_disk.py",
     "tests/conformance/test_retained_snapshot.py",
     "tests/api/test_openapi.py",
