@@ -8,6 +8,7 @@ well, so that undo needs no history when it comes at once.
 import asyncio
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.broker.access import ANY_QOS
@@ -180,8 +181,17 @@ class RetainedService:
         messages = [message_of(row) for row in rows]
         return await self.put_back(messages, caller, asked.replace, asked.dry_run)
 
-    async def put_back(self, messages: list[Message], caller: Caller, replace: bool, dry_run: bool) -> Restored:
-        """Follow `rules.restore` for each message; a source without anything to restore is not written to."""
+    async def put_back(
+        self,
+        messages: list[Message],
+        caller: Caller,
+        replace: bool,
+        dry_run: bool,
+        on_progress: Callable[[int], None] = lambda count: None,
+    ) -> Restored:
+        """Follow `rules.restore` for each message; a source without anything to restore is not written to.
+        `on_progress` is told now and then how many are written.
+        """
         operation = new_operation(caller)
         planned = Restored(operation, dry_run)
         for number, message in enumerate(messages, 1):
@@ -198,6 +208,7 @@ class RetainedService:
                 done.count(publish_again(writer, publisher, message) if end == RESTORE else end)
                 if number % PORTION == 0:
                     await pause(writer)
+                    on_progress(number)
             await writer.durable()
         return done
 
