@@ -56,8 +56,8 @@ Owner = Annotated[
     typer.Option(
         "--owner",
         metavar="NAME",
-        help="Whose sessions they are, where the file does not say (mosquitto.db before version 6); '' for clients that "
-        "do not log in.",
+        help="Whose sessions they are, where the file does not say (mosquitto.db before version 6); '' for clients "
+        "that do not log in.",
     ),
 ]
 As = Annotated[
@@ -198,9 +198,21 @@ def put_settings(path: Path, name: str, output: Path, replace: bool, dry_run: bo
     if not kept and not dry_run:
         for file in reversed(files):
             put_file(file, replace, False)
+        found.notes += problems_of_file(output)
     print_settings(found, became, dry_run or kept, as_json)
     if kept:
         raise typer.Exit(INCOMPLETE)
+
+
+def problems_of_file(config: Path) -> list[str]:
+    """What `holdfast check-config` would say of it, such as a certificate that is not where it was."""
+    from holdfast.config import ConfigError, load
+
+    try:
+        load(config, environ={})
+    except ConfigError as error:
+        return [f"check-config says: {line}" for line in str(error).splitlines()]
+    return []
 
 
 def destination_of(data: Path | None, url: str, key: str, patience: Patient, tls: Tls) -> "Destination":

@@ -3,6 +3,7 @@
 Sessions are not in it. Users and rules of EMQX are kept in ways of their own, and are only named.
 """
 
+import gzip
 import tarfile
 import zlib
 from pathlib import Path
@@ -36,7 +37,7 @@ def read_file(path: Path, now_ms: int) -> Inventory:
     found = Inventory(f"EMQX's export {path.name}")
     seen = False
     try:
-        with tarfile.open(path, "r|gz") as archive:
+        with gzip.open(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
             for member in archive:
                 name = Path(member.name).name
                 if name in ELSEWHERE and member.isfile():
@@ -47,9 +48,7 @@ def read_file(path: Path, now_ms: int) -> Inventory:
                 file = archive.extractfile(member)
                 if file is not None:
                     read_table(file, found, now_ms)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error}") from None
-    except (tarfile.TarError, EOFError, zlib.error, ValueError) as error:
+    except (OSError, tarfile.TarError, EOFError, zlib.error, ValueError) as error:
         if not seen:
             raise UsageError(f"{path} cannot be read as an archive of EMQX's: {error}") from None
         found.damage.append(f"the archive cannot be read to its end: {error}")

@@ -6,8 +6,8 @@ broker that always cuts at the same place is found out by the other kind of pass
 a while. If no two passes agree it is an error, and nothing is imported.
 
 A subscription at QoS 2 tells the QoS of each message, but is what brokers cut at their queue limits; one at QoS 0
-mostly is not. The first pass is at QoS 2, the others at QoS 0, and topics that only the others have brought are asked for by
-name. With `walk` the tree is gone through prefix by prefix as well, so that no single snapshot is large.
+mostly is not. The first pass is at QoS 2, the others at QoS 0, and topics that only the others have brought are asked
+for by name. With `walk` the tree is gone through prefix by prefix as well, so that no single snapshot is large.
 """
 
 import asyncio
@@ -88,8 +88,8 @@ class LiveBroker(RunningBroker):
             before = set(latest)
         raise UsageError(
             f"{self.endpoint} sends another set of retained messages each time, the last one of {len(latest)} topics: "
-            "it cuts them, or they come and go. --walk asks in smaller parts, --quiet waits longer, --passes tries more "
-            "often"
+            "it cuts them, or they come and go. --walk asks in smaller parts, --quiet waits longer, --passes tries "
+            "more often"
         )
 
     async def with_qos(
@@ -205,7 +205,7 @@ async def read_broker(broker: LiveBroker, now_ms: int) -> Inventory:
         found.notes.append(f"{broker.endpoint} does not speak MQTT 5: properties and expiry cannot be had from it")
     if not found.retained:
         found.notes.append(
-            "nothing is retained there, as far as this user may read; some brokers (RabbitMQ) send nothing for wildcards"
+            "nothing is retained there that this user may read; some brokers (RabbitMQ) send nothing for wildcards"
         )
     found.notes.append(
         "sessions, subscriptions and queued messages cannot be had over MQTT; topics that begin with $ neither"

@@ -297,8 +297,8 @@ class Conf:
         if int(value):
             self.found.values.setdefault("limits.max_packet_size", min(int(value) + BESIDE_PAYLOAD, PACKET_MOST))
             self.found.notes.append(
-                "message_size_limit bounds payloads there; here limits.max_packet_size bounds whole packets, and was set "
-                "to that much and the longest topic"
+                "message_size_limit bounds payloads there; here limits.max_packet_size bounds packets: it is that "
+                "much and the longest topic"
             )
         return True
 
