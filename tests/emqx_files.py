@@ -48,7 +48,7 @@ def encode(value: Any) -> bytes:
 
 def retained_row(topic: bytes, payload: bytes, qos: int, headers: dict[str, Any], expires_at_ms: int) -> Any:
     """A row of the table, as it is since version 5."""
-    message = (
+    message: tuple[Any, ...] = (
         A("message"),
         bytes(16),
         qos,

@@ -150,7 +150,7 @@ def test_sessions_that_mosquitto_wrote_are_resumed_with_their_queues(
         assert client.connect("five", clean=False, properties=[(P.SESSION_EXPIRY, 50_000)]).session_present
         got = client.messages(3)
         assert [(m.payload, m.qos) for m in got] == [(b"one", 1), (b"two", 1), (b"live", 1)]
-        assert list(got[0].properties or []) == [*PROPERTIES, (P.SUBSCRIPTION_ID, 7)]
+        assert list(got[0].properties or []) == [(P.SUBSCRIPTION_ID, 7), *PROPERTIES]
     with WireClient(broker.port, 4) as client:
         assert client.connect("pending", clean=False).session_present
         resent = client.expect(WirePublish)
@@ -177,13 +177,13 @@ def test_users_and_rules_of_mosquitto_hold_without_new_passwords(
     assert "nothing was changed" in holdfast("import", str(folder / "mosquitto.conf"), "-o", str(config)).stdout
     broker = start_broker(args=["--config", str(config)])
     with WireClient(broker.port, 4) as client:
-        assert client.connect("c", username="alice", password="wonderland").code == 0
+        assert client.connect("c", username="alice", password=b"wonderland").code == 0
         client.subscribe(("home/#", 1))
         client.publish("garden/x", b"hidden", qos=1)
         client.publish("home/x", b"seen", qos=1)
         assert [m.payload for m in client.messages(1)] == [b"seen"]
     with WireClient(broker.port, 4) as stranger:
-        assert stranger.connect("d", username="alice", password="guess", check=False).code == 5
+        assert stranger.connect("d", username="alice", password=b"guess", check=False).code == 4
 
 
 def test_a_session_belongs_to_its_user_and_is_resumed_by_them_alone(
@@ -194,10 +194,10 @@ def test_a_session_belongs_to_its_user_and_is_resumed_by_them_alone(
     for flags, name in (["-c"], "alice"), ([], "eve"):
         subprocess.run(["mosquitto_passwd", "-b", *flags, "passwd", name, "secret"], cwd=folder, check=True)
     running = PersistentMosquitto(folder, "allow_anonymous false", f"password_file {folder}/passwd")
-    with client_of(running.port, "phone", clean=False, username="alice", password="secret") as client:
+    with client_of(running.port, "phone", clean=False, username="alice", password=b"secret") as client:
         client.subscribe(("q", 1))
         client.disconnect()
-    with client_of(running.port, "publisher", username="eve", password="secret") as client:
+    with client_of(running.port, "publisher", username="eve", password=b"secret") as client:
         client.publish("q", b"for alice", qos=1)
     db = running.stop()
     data, config = tmp_path / "data", tmp_path / "holdfast.toml"
@@ -205,9 +205,9 @@ def test_a_session_belongs_to_its_user_and_is_resumed_by_them_alone(
     imported(folder / "passwd", "--output", config)
     broker = start_broker(data=data, args=["--config", str(config)])
     with WireClient(broker.port, 4) as client:
-        assert client.connect("phone", clean=False, username="eve", password="secret", check=False).code != 0
+        assert client.connect("phone", clean=False, username="eve", password=b"secret", check=False).code != 0
     with WireClient(broker.port, 4) as client:
-        assert client.connect("phone", clean=False, username="alice", password="secret").session_present
+        assert client.connect("phone", clean=False, username="alice", password=b"secret").session_present
         assert [m.payload for m in client.messages(1)] == [b"for alice"]
 
 
@@ -241,7 +241,7 @@ def test_a_message_handed_over_at_qos_2_and_not_released_is_delivered_once(
 def test_names_that_mosquitto_mixed_up_are_not_believed(mosquitto: PersistentMosquitto) -> None:
     """2.0.11 writes the last user's name for clients that have none; what can be known of it is."""
     for number, username in enumerate(["alice", None, None]):
-        fields = {} if username is None else {"username": username}
+        fields: dict[str, Any] = {} if username is None else {"username": username}
         with client_of(mosquitto.port, f"c{number}", clean=False, **fields) as client:
             client.subscribe(("q", 1))
     found = read_file(mosquitto.stop(), None, time.time_ns() // 1_000_000)

@@ -29,7 +29,7 @@ Source = Annotated[
     typer.Argument(
         metavar="SOURCE",
         help="A file (mosquitto.db, mosquitto.sqlite3, mosquitto.conf, a password, access or dynamic security file, an "
-        "export of EMQX's), a broker (mqtt://HOST, mqtts://USER:PASSWORD@HOST), or EMQX's API (http://HOST:18083).",
+        "export of EMQX's), a broker (mqtt://HOST, mqtts://HOST), or EMQX's API (http://HOST:18083).",
     ),
 ]
 Data = Annotated[
@@ -64,11 +64,17 @@ As = Annotated[
     str | None, typer.Option("--as", metavar="FORMAT", help="The format of the file, if it is not recognised.")
 ]
 FromKey = Annotated[
-    str, typer.Option("--from-key", metavar="NAME:SECRET", envvar="HOLDFAST_FROM_KEY", help="EMQX's API key.")
+    str,
+    typer.Option(
+        "--from-key",
+        metavar="NAME:SECRET",
+        envvar="HOLDFAST_FROM_KEY",
+        help="What the source asks for: EMQX's API key, or a user and password of a live broker.",
+    ),
 ]
 Filter = Annotated[str, typer.Option("--filter", metavar="FILTER", help="Only these topics, of a live broker.")]
 Walk = Annotated[
-    bool, typer.Option("--walk", help="Ask a live broker prefix by prefix, for one that cuts large snapshots.")
+    bool, typer.Option("--walk", help="Ask a live broker in many small parts, if it cuts large snapshots.")
 ]
 Quiet = Annotated[
     float, typer.Option("--quiet", metavar="SECONDS", min=0.1, help="A live broker is done when silent for so long.")
@@ -121,7 +127,7 @@ def import_(
 
         holdfast import /etc/mosquitto/mosquitto.conf --output holdfast.toml
 
-        holdfast import mqtts://admin:secret@old.example --cafile ca.pem --data ./data
+        HOLDFAST_FROM_KEY=admin:secret holdfast import mqtts://old.example --cafile ca.pem --data ./data
 
         holdfast import http://emqx.example:18083 --from-key NAME:SECRET --url http://127.0.0.1:18083
     """
@@ -129,7 +135,7 @@ def import_(
     patience = (quiet, passes, walk, topic_filter)
     if source.startswith(LIVE):
         with Bar("reading") as bar:
-            found = asyncio.run(read_live(source, patience, tls, bar))
+            found = asyncio.run(read_live(source, patience, tls, from_key, bar))
     elif source.startswith(HTTP):
         found = read_emqx(source, from_key, passes)
     else:
@@ -225,7 +231,7 @@ def destination_of(data: Path | None, url: str, key: str, patience: Patient, tls
 
         return LiveDestination(ApiBroker(ApiSource(url, key)), now_ms)
     quiet_s, passes, walk, _ = patience
-    return LiveDestination(live_broker(url, (quiet_s, passes, walk, "#"), tls), now_ms)
+    return LiveDestination(live_broker(url, (quiet_s, passes, walk, "#"), tls, key), now_ms)
 
 
 @asynccontextmanager
@@ -240,7 +246,7 @@ async def open_folder(root: Path) -> AsyncIterator["Driver"]:
         yield driver
 
 
-def live_broker(url: str, patience: Patient, tls: Tls) -> "LiveBroker":
+def live_broker(url: str, patience: Patient, tls: Tls, login: str) -> "LiveBroker":
     from holdfast.client.endpoint import TlsOptions
     from holdfast.migration.live_broker import LiveBroker, Patience
     from holdfast.service.requests import check_filter
@@ -249,13 +255,13 @@ def live_broker(url: str, patience: Patient, tls: Tls) -> "LiveBroker":
     check_filter(topic_filter)
     cafile, cert, cert_key, insecure = tls
     options = TlsOptions(cafile=cafile, cert=cert, key=cert_key, insecure=insecure)
-    return LiveBroker(url, Patience(quiet_s, passes, walk, topic_filter), options, now_ms)
+    return LiveBroker(url, Patience(quiet_s, passes, walk, topic_filter), options, now_ms, login)
 
 
-async def read_live(url: str, patience: Patient, tls: Tls, bar: "Bar") -> "Inventory":
+async def read_live(url: str, patience: Patient, tls: Tls, login: str, bar: "Bar") -> "Inventory":
     from holdfast.migration.live_broker import read_broker
 
-    broker = live_broker(url, patience, tls)
+    broker = live_broker(url, patience, tls, login)
     broker.on_progress = lambda what, count: bar.show(what, count, 0)
     return await read_broker(broker, now_ms())
 

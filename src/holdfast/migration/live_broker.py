@@ -7,7 +7,8 @@ a while. If no two passes agree it is an error, and nothing is imported.
 
 A subscription at QoS 2 tells the QoS of each message, but is what brokers cut at their queue limits; one at QoS 0
 mostly is not. The first pass is at QoS 2, the others at QoS 0, and topics that only the others have brought are asked
-for by name. With `walk` the tree is gone through prefix by prefix as well, so that no single snapshot is large.
+for by name. With `walk` the tree is gone through in small parts as well: for each topic that is known, and each of its
+levels, what stands beside it there; until that brings nothing new.
 """
 
 import asyncio
@@ -29,13 +30,17 @@ from holdfast.service.messages import decode_forwarded
 
 BY_NAME_AT_ONCE: Final = 100
 RECEIVE_MAXIMUM: Final = 65_535
+AT_ONCE: Final = 8
+PORTION: Final = 1000
 
 Progress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
 class Patience:
-    """`quiet_s` without a message ends a pass. `passes` is how many are made at most. `walk`: prefix by prefix."""
+    """`quiet_s` without a message ends a snapshot. `passes` is how many passes are made at most. `walk`: in small
+    parts.
+    """
 
     quiet_s: float = 2.0
     passes: int = 6
@@ -44,18 +49,25 @@ class Patience:
 
 
 class LiveBroker(RunningBroker):
-    def __init__(self, url: str, patience: Patience, tls: TlsOptions, now_ms: Callable[[], int]) -> None:
+    """`login` is `user:password`, empty where the URL says it, or nobody asks."""
+
+    def __init__(
+        self, url: str, patience: Patience, tls: TlsOptions, now_ms: Callable[[], int], login: str = ""
+    ) -> None:
         location = parse_url(url)
         self.endpoint = Endpoint(location.host, location.port, location.transport, location.path or "/mqtt", tls)
-        password = None if location.password is None else location.password.encode()
+        username, password = location.username, location.password
+        if login:
+            username, _, password = login.partition(":")
         self.options = Options(
             client_id=f"holdfast-import-{time.time_ns():x}",
             version=V5,
-            username=location.username,
-            password=password,
+            username=username,
+            password=None if password is None else password.encode(),
             properties=announced(),
             max_inflight=1000,
         )
+        self.connections = 0
         self.patience = patience
         self.now_ms = now_ms
         self.on_progress: Progress = lambda what, count: None
@@ -63,17 +75,22 @@ class LiveBroker(RunningBroker):
     async def connect(self) -> Client:
         """A connection, of MQTT 5 where the broker speaks it."""
         try:
-            client = Client(self.endpoint, self.options)
+            client = Client(self.endpoint, replace(self.options, client_id=self.next_client_id()))
             await client.connect()
         except ConnectionFailed as error:
             unknown = error.reason in (UNSUPPORTED_PROTOCOL_VERSION, UNACCEPTABLE_PROTOCOL_311, 0)
             if self.options.version != V5 or not unknown:
                 raise
             older = replace(self.options, version=V311, properties=None)
-            client = Client(self.endpoint, older)
+            client = Client(self.endpoint, replace(older, client_id=self.next_client_id()))
             await client.connect()
             self.options = older
         return client
+
+    def next_client_id(self) -> str:
+        """Several connections are open at once, and none may take another's place."""
+        self.connections += 1
+        return f"{self.options.client_id}-{self.connections}"
 
     async def retained(self) -> dict[bytes, FoundMessage]:
         """The retained set. Raises UsageError when it cannot be had whole."""
@@ -114,22 +131,31 @@ class LiveBroker(RunningBroker):
             return await self.walk(top)
         if number % 2 == 1 or not top.endswith(b"#"):
             return await self.snapshot([top], 0)
-        found: dict[bytes, FoundMessage] = {}
-        for topic_filter in by_level(top, deepest(known)):
-            found |= await self.snapshot([topic_filter], 0)
-        return found
+        return await self.snapshots(by_level(top, deepest(known)))
 
     async def walk(self, top: bytes) -> dict[bytes, FoundMessage]:
-        """Go through the tree below every prefix that is known, and below those that this makes known."""
+        """Go through the tree around every topic that is known, and around those that this makes known."""
         found = await self.snapshot([top], 0)
+        found |= await self.snapshots(by_level(top, deepest(found)))
         done: set[bytes] = set()
-        while todo := prefixes_of(found) - done:
-            for prefix in sorted(todo):
-                done.add(prefix)
-                found |= await self.snapshot([prefix + b"/+"], 0)
-                self.on_progress("walking", len(found))
-            for topic_filter in by_level(top, deepest(found)):
-                found |= await self.snapshot([topic_filter], 0)
+        while todo := around(found) - done:
+            done |= todo
+            found |= await self.snapshots(sorted(todo))
+            self.on_progress("walking", len(found))
+        return found
+
+    async def snapshots(self, topic_filters: list[bytes]) -> dict[bytes, FoundMessage]:
+        """What each of these filters brings alone, several at a time: most of it is waiting for silence."""
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def one(topic_filter: bytes) -> dict[bytes, FoundMessage]:
+            async with turns:
+                return await self.snapshot([topic_filter], 0)
+
+        found: dict[bytes, FoundMessage] = {}
+        for _, portion in portions(topic_filters, PORTION):
+            for part in await asyncio.gather(*map(one, portion)):
+                found |= part
         return found
 
     async def snapshot(
@@ -236,14 +262,13 @@ def message_of(publish: Publish, now_ms: int) -> FoundMessage:
     return FoundMessage(publish.topic, publish.payload, publish.qos, forward, expires_at_ms)
 
 
-def prefixes_of(topics: Iterable[bytes]) -> set[bytes]:
-    """Every node of the tree that has something below it."""
+def around(topics: Iterable[bytes]) -> set[bytes]:
+    """Each topic with one of its levels left open, in turn."""
     found: set[bytes] = set()
     for topic in topics:
-        cut = topic.rfind(b"/")
-        while cut > 0 and topic[:cut] not in found:
-            found.add(topic[:cut])
-            cut = topic.rfind(b"/", 0, cut)
+        levels = topic.split(b"/")
+        for i in range(len(levels)):
+            found.add(b"/".join([*levels[:i], b"+", *levels[i + 1 :]]))
     return found
 
 
