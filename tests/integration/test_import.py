@@ -7,7 +7,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
+import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +21,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from broker_process import BrokerProcess
+from broker_process import BrokerProcess, free_port
 from command_line import Done, holdfast, holdfast_process
 from holdfast.broker.topics import matches
 from holdfast.client.endpoint import TlsOptions
@@ -292,12 +295,40 @@ def test_queue_limits_of_a_live_broker_cut_nothing(tmp_path: Path) -> None:
     with client_of(running.port, "publisher") as client:
         for number in range(150):
             client.publish(f"many/{number}", b"%d" % number, qos=number % 3, retain=True)
-    broker = live(running.port, Patience(quiet_s=1.0))
+    broker = live(running.port, Patience(quiet_s=2.0, passes=20))
     found = asyncio.run(broker.retained())
     running.stop()
     assert {topic: (m.payload, m.qos) for topic, m in found.items()} == {
         b"many/%d" % number: (b"%d" % number, number % 3) for number in range(150)
     }
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Iterator[int]:
+    """The port of a NATS server that speaks MQTT 3.1.1."""
+    program = shutil.which("nats-server", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if program is None:
+        pytest.skip("nats-server is not installed")
+    port = free_port()
+    config = tmp_path / "nats.conf"
+    config.write_text(
+        f'server_name: old\nlisten: "127.0.0.1:-1"\njetstream {{ store_dir: "{tmp_path}/jetstream" }}\n'
+        f'mqtt {{ listen: "127.0.0.1:{port}" }}\n'
+    )
+    running = BrokerProcess([program, "-c", str(config)], os.environ, tmp_path)
+    running.wait_output("Server is ready")
+    yield port
+    running.stop()
+
+
+def test_retained_messages_come_from_nats(nats: int, tmp_path: Path) -> None:
+    with client_of(nats, "publisher") as client:
+        for number in range(30):
+            client.publish(f"site/{number % 3}/{number}", b"%d" % number, qos=number % 2, retain=True)
+    result = imported(f"mqtt://127.0.0.1:{nats}", "--data", tmp_path / "data")
+    assert result["kinds"]["retained messages"]["imported"] == 30
+    assert any("does not speak MQTT 5" in note for note in result["notes"])
+    assert sorted(listed(tmp_path / "data")) == sorted(f"site/{number % 3}/{number}" for number in range(30))
 
 
 def live(port: int, patience: Patience) -> LiveBroker:
@@ -359,7 +390,7 @@ def test_a_broker_that_always_cuts_at_the_same_place_is_found_out() -> None:
 def test_walking_the_tree_brings_what_a_broker_cuts_off() -> None:
     async def ask() -> set[bytes]:
         async with CuttingBroker([f"site/{one}/{two}" for one in range(3) for two in range(3)], 4) as broker:
-            return set(await live(broker.port, Patience(0.3, 4, True)).retained())
+            return set(await live(broker.port, Patience(0.5, 20, True)).retained())
 
     assert asyncio.run(ask()) == {b"site/%d/%d" % (one, two) for one in range(3) for two in range(3)}
 

@@ -184,7 +184,7 @@ def put_settings(path: Path, name: str, output: Path, replace: bool, dry_run: bo
     from holdfast.migration.dynamic_security import add_dynamic_security, parse
     from holdfast.migration.mosquitto_conf import read_conf
     from holdfast.migration.mosquitto_users import add_access, add_users, read_text
-    from holdfast.migration.settings_files import OTHER, FoundSettings, files_of, put_file
+    from holdfast.migration.settings_files import OTHER, FoundSettings, files_of, merge_users, password_file, put_file
 
     if name == formats.MOSQUITTO_CONF:
         found = read_conf(path)
@@ -197,16 +197,21 @@ def put_settings(path: Path, name: str, output: Path, replace: bool, dry_run: bo
             add_access(found, text, path.name)
         else:
             add_dynamic_security(found, parse(text, str(path)), path.name)
-    # All or nothing: a configuration that names a file with other users than it was made for says something else.
+    other_passwords = merge_users(found, password_file(output), replace)
     files = files_of(found, output)
-    became = [(file, put_file(file, replace, True)) for file in files]
+    if name in (formats.PASSWORDS, formats.ACCESS) and output.exists():
+        # Settings that are there are not taken back for the sake of a user or a rule.
+        config, *files = files
+        found.notes += [f"{output} stays as it is, and needs: {line}" for line in config.lines if "_file = " in line]
+    # All or nothing: a configuration that names a file with other users than it was made for says something else.
+    became = [(file, put_file(file, replace or file.what == "users", True)) for file in files]
     kept = any(end == OTHER for _, end in became)
     if not kept and not dry_run:
         for file in reversed(files):
-            put_file(file, replace, False)
+            put_file(file, replace or file.what == "users", False)
         found.notes += problems_of_file(output)
     print_settings(found, became, dry_run or kept, as_json)
-    if kept:
+    if kept or other_passwords:
         raise typer.Exit(INCOMPLETE)
 
 
@@ -282,20 +287,23 @@ def now_ms() -> int:
 
 
 class Bar:
-    """A progress bar on standard error, gone when the work is done."""
+    """A progress bar on standard error, where that is a terminal, and gone when the work is done."""
 
     def __init__(self, what: str) -> None:
-        from holdfast.cli.retained_display import progress
+        from holdfast.cli.retained_display import notes, progress
 
+        self.is_seen = notes.is_terminal
         self.bars: Progress = progress()
         self.task: TaskID = self.bars.add_task(what, total=None)
 
     def __enter__(self) -> "Bar":
-        self.bars.start()
+        if self.is_seen:
+            self.bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bars.stop()
+        if self.is_seen:
+            self.bars.stop()
 
     def show(self, what: str, count: int, total: int) -> None:
         self.bars.update(self.task, description=what, completed=count, total=total or None)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from holdfast.broker.effects import Effects
-from holdfast.errors import UsageError
+from holdfast.errors import ProtocolError, UsageError
 from holdfast.migration.inventory import (
     QUEUED,
     RETAINED,
@@ -162,7 +162,9 @@ class FolderDestination(Destination):
         if wanted and not dry_run:
             async with self.open_offline(self.root) as handle:
                 await self.record_sessions(handle, wanted, progress)
-            await self.hand_on_received(wanted)
+            refused = await self.hand_on_received(wanted)
+            outcome.tally(QUEUED).refused += refused
+            outcome.leave(QUEUED, "refused: too many levels", refused)
         tally.imported += len(wanted)
         outcome.tally(SUBSCRIPTIONS).imported += sum(len(one.subscriptions) for one in wanted)
         outcome.tally(QUEUED).imported += sum(len(one.queue) + len(one.received) for one in wanted)
@@ -179,19 +181,26 @@ class FolderDestination(Destination):
             await handle.durable()
             progress("sessions", count, len(sessions))
 
-    async def hand_on_received(self, sessions: list[FoundSession]) -> None:
-        """Publish what clients had handed over at QoS 2 and not released. mosquitto passes such messages on when they
-        are released, this broker when it has them: so now is the time, and the sessions that wait for them are there.
+    async def hand_on_received(self, sessions: list[FoundSession]) -> int:
+        """Publish what clients had handed over at QoS 2 and not released; returns how many were refused. mosquitto
+        passes such messages on when they are released, this broker when it has them: so now is the time, and the
+        sessions that wait for them are there.
         """
         received = [message for session in sessions for message in session.received.values()]
+        refused = 0
         if not received:
-            return
+            return refused
         async with self.open_offline(self.root) as handle:
             for one in received:
                 message = as_message(one, 0, handle.now_ms())
                 expiry_s = seconds_left(one.expires_at_ms, handle.now_ms())
-                handle.publish(message.publisher, one.topic, one.payload, one.qos, one.retain, one.properties, expiry_s)
+                publisher = message.publisher
+                try:
+                    handle.publish(publisher, one.topic, one.payload, one.qos, one.retain, one.properties, expiry_s)
+                except ProtocolError:
+                    refused += 1
             await handle.durable()
+        return refused
 
 
 def count_as_new(found: Inventory, outcome: Outcome) -> None:

@@ -31,6 +31,7 @@ from holdfast.service.messages import decode_forwarded
 BY_NAME_AT_ONCE: Final = 100
 RECEIVE_MAXIMUM: Final = 65_535
 AT_ONCE: Final = 8
+AGAIN_AFTER_S: Final = (1.0, 2.0, 4.0, 8.0)
 PORTION: Final = 1000
 
 Progress = Callable[[str, int], None]
@@ -68,23 +69,40 @@ class LiveBroker(RunningBroker):
             max_inflight=1000,
         )
         self.connections = 0
+        self.has_answered = False
         self.patience = patience
         self.now_ms = now_ms
         self.on_progress: Progress = lambda what, count: None
 
     async def connect(self) -> Client:
-        """A connection, of MQTT 5 where the broker speaks it."""
+        """A connection, of MQTT 5 where the broker speaks it. One that has answered before is given time to do so
+        again: some are busy for seconds with what the last connection left behind.
+        """
+        for wait_s in AGAIN_AFTER_S:
+            try:
+                return await self.connect_once()
+            except ConnectionFailed as error:
+                if not self.has_answered or error.reason:
+                    raise
+                await asyncio.sleep(wait_s)
+        return await self.connect_once()
+
+    async def connect_once(self) -> Client:
         try:
-            client = Client(self.endpoint, replace(self.options, client_id=self.next_client_id()))
-            await client.connect()
+            client = await self.open(self.options)
         except ConnectionFailed as error:
             unknown = error.reason in (UNSUPPORTED_PROTOCOL_VERSION, UNACCEPTABLE_PROTOCOL_311, 0)
-            if self.options.version != V5 or not unknown:
+            if self.options.version != V5 or self.has_answered or not unknown:
                 raise
             older = replace(self.options, version=V311, properties=None)
-            client = Client(self.endpoint, replace(older, client_id=self.next_client_id()))
-            await client.connect()
+            client = await self.open(older)
             self.options = older
+        self.has_answered = True
+        return client
+
+    async def open(self, options: Options) -> Client:
+        client = Client(self.endpoint, replace(options, client_id=self.next_client_id()))
+        await client.connect()
         return client
 
     def next_client_id(self) -> str:

@@ -101,10 +101,11 @@ def read(data: Bytes, found: Inventory, owner: str | None, now_ms: int, name: st
     version: int = struct.unpack_from("!I", data, len(MAGIC) + 4)[0]
     if version not in VERSIONS:
         raise UsageError(f"{name} has version {version}, expected {VERSIONS[0]} to {VERSIONS[-1]}")
-    chunks = Chunks(data, version)
     store = MosquittoStore()
-    for kind, body in chunks:
-        chunks.format.take(store, kind, body)
+    with memoryview(data) as view:
+        chunks = Chunks(data, view, version)
+        for kind, body in chunks:
+            chunks.format.take(store, kind, body)
     found.damage += chunks.told()
     if chunks.format.stripped:
         found.notes.append(
@@ -119,10 +120,13 @@ def is_all_zero(data: Bytes) -> bool:
 
 
 class Chunks:
-    """Iterates over (kind, body) of what is whole; what is not is in `damage` afterwards."""
+    """Iterates over (kind, body) of what is whole; what is not is in `damage` afterwards. `view` is of `data`: to look
+    at a place copies nothing, however many places there are to look at.
+    """
 
-    def __init__(self, data: Bytes, version: int) -> None:
+    def __init__(self, data: Bytes, view: memoryview, version: int) -> None:
         self.data = data
+        self.view = view
         self.end = len(data)
         self.format: Format = OldFormat(version) if version < 5 else NewFormat(version)
         self.damage: list[str] = []
@@ -164,7 +168,7 @@ class Chunks:
         if kind == CONFIG:
             return ""
         try:
-            self.format.check(kind, bytes(self.data[body_at : body_at + min(length, self.format.head_most)]), length)
+            self.format.check(kind, self.view[body_at : body_at + length], length)
         except (Damaged, struct.error, IndexError) as error:
             return str(error)
         return ""
@@ -195,18 +199,17 @@ class Chunks:
 
 
 class Format:
-    """How one version writes its chunks. `check` sees the beginning of a body and its length, `take` all of it."""
+    """How one version writes its chunks. `check` raises Damaged where parts and length do not fit together."""
 
     header: struct.Struct
     candidate: re.Pattern[bytes]
-    head_most = 2 * 65535 + 256  # the texts in front of a payload
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.stripped = 0
         self.first_stripped = ""
 
-    def check(self, kind: int, head: bytes, length: int) -> None:
+    def check(self, kind: int, head: memoryview, length: int) -> None:
         raise NotImplementedError
 
     def take(self, store: MosquittoStore, kind: int, body: bytes) -> None:
@@ -226,15 +229,14 @@ class NewFormat(Format):
 
     header = NEW_HEADER
     candidate = NEW_CANDIDATE
-    head_most = 64
     stale_name = b""
 
-    def check(self, kind: int, head: bytes, length: int) -> None:
+    def check(self, kind: int, head: memoryview, length: int) -> None:
         expect = self.sizes(kind, head)
         if length not in expect and not (kind in (MESSAGE, CLIENT_MESSAGE) and length > expect[0]):
             raise Damaged(f"its parts have {expect[0]} bytes and it has {length}")
 
-    def sizes(self, kind: int, head: bytes) -> tuple[int, ...]:
+    def sizes(self, kind: int, head: memoryview) -> tuple[int, ...]:
         """What the parts of a chunk add up to; properties may follow those of a message."""
         if kind == MESSAGE:
             fields = MESSAGE_HEAD.unpack_from(head)
@@ -320,7 +322,7 @@ class OldFormat(Format):
     candidate = OLD_CANDIDATE
     id_size = ID_SIZE
 
-    def check(self, kind: int, head: bytes, length: int) -> None:
+    def check(self, kind: int, head: memoryview, length: int) -> None:
         if kind == MESSAGE:
             at, payload_size = self.message_head(head)[-2:]
             self.fits(at + payload_size, length)
@@ -343,9 +345,9 @@ class OldFormat(Format):
         if expected != length:
             raise Damaged(f"its parts have {expected} bytes and it has {length}")
 
-    def message_head(self, head: bytes) -> tuple[bytes, bytes, bytes, bytes, int, int, int, int]:
+    def message_head(self, head: bytes | memoryview) -> tuple[bytes, bytes, bytes, bytes, int, int, int, int]:
         """Number, client id, user name, topic, QoS, RETAIN, where the payload begins, and its size."""
-        key = head[: self.id_size]
+        key = bytes(head[: self.id_size])
         client_id, at = text(head, self.id_size)
         username = b""
         if self.version == 4:
@@ -383,13 +385,13 @@ class OldFormat(Format):
             )
 
 
-def text(data: bytes, at: int) -> tuple[bytes, int]:
+def text(data: bytes | memoryview, at: int) -> tuple[bytes, int]:
     """A text with its length in front, and where the next field begins."""
     size: int = struct.unpack_from("!H", data, at)[0]
     end = at + 2 + size
     if end > len(data):
         raise Damaged(f"a text has {size} bytes and {len(data) - at - 2} are left")
-    return data[at + 2 : end], end
+    return bytes(data[at + 2 : end]), end
 
 
 def message_of(

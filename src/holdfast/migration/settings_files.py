@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.identity.passwords import write_lines
+from holdfast.identity.passwords import read_users, write_lines
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,17 @@ class SettingsFile:
     lines: list[str]
 
 
+def password_file(config: Path) -> Path:
+    return config.absolute().parent / "passwords"
+
+
 def files_of(found: FoundSettings, config: Path) -> list[SettingsFile]:
     """The files that say the same here: `passwords` and `access` stand beside the configuration and are named in it."""
     files: list[SettingsFile] = []
     values = dict(found.values)
     folder = config.absolute().parent
     if found.users is not None:
-        path = folder / "passwords"
+        path = password_file(config)
         files.append(SettingsFile(path, "users", [f"{name}:{stored}" for name, stored in found.users.items()]))
         values["auth.password_file"] = str(path)
     if found.access is not None:
@@ -96,6 +100,25 @@ def toml_value(value: Any) -> str:
 
 def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)[:200]
+
+
+def merge_users(found: FoundSettings, path: Path, replace: bool) -> int:
+    """Add the users of a password file that is there; returns how many have another password there, which stays unless
+    it is to be replaced. Raises ConfigError where the file cannot be read.
+    """
+    if found.users is None or not path.exists():
+        return 0
+    there = read_users(path)
+    kept = 0
+    for name, stored in list(found.users.items()):
+        if there.get(name, stored) != stored and not replace:
+            found.leave(
+                str(path), f"user {name}", "has another password there, which stays (--replace takes its place)"
+            )
+            kept += 1
+    found.users = {**there, **found.users} if replace else {**found.users, **there}
+    found.users = {name: found.users[name] for name in [*there, *(name for name in found.users if name not in there)]}
+    return kept
 
 
 NEW = "new"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from command_line import holdfast
 from holdfast.access.mosquitto_file import parse_access
 from holdfast.config import load
 from holdfast.errors import UsageError
@@ -20,6 +21,7 @@ from holdfast.migration.mosquitto_users import add_access, add_users
 from holdfast.migration.settings_files import NEW, OTHER, SAME, FoundSettings, files_of, put_file
 
 ALICE = hash_pbkdf2(b"wonderland", b"saltsaltsalt")
+BOB = hash_pbkdf2(b"builder", b"saltsaltsalt")
 
 
 def conf(tmp_path: Path, text: str, **others: str) -> FoundSettings:
@@ -265,3 +267,32 @@ def test_any_text_survives_the_way_into_the_file(tmp_path: Path) -> None:
     found.leave("here", "a\nb", "c\rd")
     config = files_of(found, tmp_path / "x.toml")[0]
     assert tomllib.loads("\n".join(config.lines))["auth"]["client_id"] == odd
+
+
+def test_users_are_added_to_those_that_are_there(tmp_path: Path) -> None:
+    config, passwords = tmp_path / "holdfast.toml", tmp_path / "passwords"
+    config.write_text("durability = 'ack'\n")
+    passwords.write_text(f"bob:{BOB}\nalice:{BOB}\n")
+    source = tmp_path / "passwd"
+    source.write_text(f"alice:{ALICE}\ncarol:{ALICE}\n")
+    done = holdfast("import", str(source), "--output", str(config))
+    assert done.returncode == 1, "alice has another password there"
+    assert "user alice" in done.stdout
+    assert passwords.read_text() == f"bob:{BOB}\nalice:{BOB}\ncarol:{ALICE}\n"
+    assert holdfast("import", str(source), "-o", str(config), "--replace").returncode == 0
+    assert passwords.read_text() == f"bob:{BOB}\nalice:{ALICE}\ncarol:{ALICE}\n"
+    again = holdfast("import", str(source), "-o", str(config))
+    assert (again.returncode, "nothing was changed" in again.stdout) == (0, True)
+    assert config.read_text() == "durability = 'ack'\n"
+
+
+def test_settings_that_are_there_are_not_written_over(tmp_path: Path) -> None:
+    source, config = tmp_path / "mosquitto.conf", tmp_path / "holdfast.toml"
+    source.write_text("persistence true\npassword_file passwd\n")
+    (tmp_path / "passwd").write_text(f"alice:{ALICE}\n")
+    config.write_text("mine = true\n")
+    done = holdfast("import", str(source), "--output", str(config))
+    assert done.returncode == 1
+    assert "stays (--replace)" in done.stdout
+    assert config.read_text() == "mine = true\n"
+    assert not (tmp_path / "passwords").exists(), "all or nothing"
