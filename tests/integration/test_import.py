@@ -25,12 +25,16 @@ from broker_process import BrokerProcess, free_port
 from command_line import Done, holdfast, holdfast_process
 from holdfast.broker.topics import matches
 from holdfast.client.endpoint import TlsOptions
+from holdfast.config import load
 from holdfast.errors import UsageError
+from holdfast.from_settings import access_rules
+from holdfast.identity.passwords import PasswordFile
 from holdfast.migration.live_broker import LiveBroker, Patience
 from holdfast.migration.mosquitto_db import read_file
 from holdfast.protocol.mqtt.packets import SUBACK, ConnAck, Publish, SubAck, Subscribe
 from http_api import LISTEN, Api
 from mosquitto_files import DbWriter, PersistentMosquitto
+from password_file import write_password_file
 from scripted_server import Visit
 from wire import P, PubRec, PubRel, WireClient
 from wire import Publish as WirePublish
@@ -187,6 +191,23 @@ def test_users_and_rules_of_mosquitto_hold_without_new_passwords(
         assert [m.payload for m in client.messages(1)] == [b"seen"]
     with WireClient(broker.port, 4) as stranger:
         assert stranger.connect("d", username="alice", password=b"guess", check=False).code == 4
+
+
+def test_a_file_that_mosquitto_made_itself_lets_its_administrator_in(tmp_path: Path) -> None:
+    program = shutil.which("mosquitto_ctrl")
+    if program is None:
+        pytest.skip("mosquitto_ctrl is not installed")
+    source, config = tmp_path / "dynamic-security.json", tmp_path / "holdfast.toml"
+    subprocess.run([program, "dynsec", "init", str(source), "admin", "secret"], check=True, capture_output=True)
+    done = holdfast("import", str(source), "--output", str(config))
+    assert done.returncode == 0, done.stderr
+    settings = load(config, environ={}).settings
+    assert settings.auth.password_file is not None
+    assert PasswordFile(settings.auth.password_file).check("admin", b"secret")
+    access = access_rules(settings)
+    assert access is not None
+    assert access.may_receive("admin", "c", [b"anything"], False)
+    assert not access.may_receive("stranger", "c", [b"anything"], False)
 
 
 def test_a_session_belongs_to_its_user_and_is_resumed_by_them_alone(
@@ -527,6 +548,24 @@ def test_sessions_are_left_to_an_offline_import_where_the_broker_runs(
     offline = holdfast_process("import", str(db), "--data", str(tmp_path / "data"))
     assert offline.returncode == 1
     assert "--url" in offline.stderr
+
+
+def test_a_user_brings_what_they_have_a_right_to(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    writer = DbWriter(6)
+    for number, topic in enumerate(["garden/a", "home/a", "home/b", "hidden/b"]):
+        writer.message(number, topic, b"x", retain=True)
+        writer.retained(number)
+    db = tmp_path / "mosquitto.db"
+    db.write_bytes(writer.data())
+    (tmp_path / "access").write_text("user alice\ntopic readwrite home/#\n")
+    passwords = write_password_file(tmp_path / "passwords", {"alice": "wonderland"})
+    broker = start_broker(listen=LISTEN, auth__password_file=passwords, auth__access_file=tmp_path / "access")
+    urls = {"http": f"http://127.0.0.1:{broker.ports['http']}", "mqtt": f"mqtt://127.0.0.1:{broker.port}"}
+    for url, (came, there) in zip(urls.values(), [(2, 0), (0, 2)], strict=True):
+        done = holdfast("import", str(db), "--url", url, "--key", "alice:wonderland", "--json")
+        assert done.returncode == 1, done.stderr
+        tally = json.loads(done.stdout)["kinds"]["retained messages"]
+        assert (tally["imported"], tally["same"], tally["refused"]) == (came, there, 2)
 
 
 @pytest.mark.parametrize(

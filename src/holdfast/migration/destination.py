@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from holdfast.broker.effects import Effects
-from holdfast.errors import ProtocolError, UsageError
+from holdfast.errors import HoldfastError, ProtocolError, UsageError
 from holdfast.migration.inventory import (
     QUEUED,
     RETAINED,
@@ -36,6 +36,7 @@ from holdfast.storage.folder import DataFolder
 
 SESSIONS_AT_ONCE = 200
 PUBLISHED_AT_ONCE = 500
+REFUSALS = (400, 403, 413, 422)  # of HTTP: not this message, by this user
 ONLY_OFFLINE = "a running broker takes none: stop it and import with --data"
 
 T = TypeVar("T")
@@ -282,7 +283,21 @@ class ApiBroker(RunningBroker):
         return {message.topic: message for message in found}
 
     async def publish(self, messages: list[FoundMessage], now_ms: int) -> None:
-        self.api.publish([publication_of(message, now_ms) for message in messages])
+        """One that is refused, for want of rights or for its size, ends a call: then each has a call of its own."""
+        publications = [publication_of(message, now_ms) for message in messages]
+        if self.was_taken(publications):
+            return
+        for publication in publications:
+            self.was_taken([publication])
+
+    def was_taken(self, publications: list[dict[str, Any]]) -> bool:
+        try:
+            self.api.publish(publications)
+        except HoldfastError as error:
+            if getattr(error, "status", 0) not in REFUSALS:
+                raise
+            return False
+        return True
 
 
 def message_from(given: dict[str, Any]) -> FoundMessage:

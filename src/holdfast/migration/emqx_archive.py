@@ -120,7 +120,7 @@ def properties_from(given: dict[Any, Any]) -> Properties:
         elif name == "Correlation-Data":
             properties.correlation_data = bytes_of(value)
         elif name == "Payload-Format-Indicator":
-            if value not in (0, 1):
+            if not isinstance(value, int) or value not in (0, 1):
                 raise ValueError("its payload format is neither 0 nor 1")
             properties.payload_format = value
         elif name == "User-Property":

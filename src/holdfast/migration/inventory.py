@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast.broker.message import NEVER
 from holdfast.broker.session import is_reserved
-from holdfast.broker.topics import SHARE, check_topic, is_valid_filter, split_share
+from holdfast.broker.topics import ANY_LEVELS, check_topic, is_well_formed
 from holdfast.errors import ProtocolError
 from holdfast.protocol.wire import decode_text
 
@@ -16,10 +16,6 @@ SUBSCRIPTIONS: Final = "subscriptions"
 QUEUED: Final = "queued messages"
 WILLS: Final = "wills"
 SETTINGS: Final = "settings"
-USERS: Final = "users"
-RULES: Final = "access rules"
-
-ANY_LEVELS: Final = 65_536
 
 # Reasons for staying behind that several readers give.
 DAMAGED: Final = "damaged"
@@ -131,8 +127,6 @@ def is_topic_filter(topic_filter: bytes) -> bool:
     """Whether a client may subscribe to it, a share included."""
     try:
         decode_text(topic_filter)
-        if topic_filter.startswith(SHARE):
-            _, topic_filter = split_share(topic_filter)
     except ProtocolError:
         return False
-    return is_valid_filter(topic_filter, ANY_LEVELS)
+    return is_well_formed(topic_filter)

@@ -228,7 +228,7 @@ def properties_from(given: Any) -> Properties:
         elif name == "correlation-data":
             properties.correlation_data = bytes.fromhex(text_of(value))
         elif name == "payload-format-indicator":
-            if value not in (0, 1):
+            if not isinstance(value, int) or value not in (0, 1):
                 raise ValueError("a payload format that is neither 0 nor 1")
             properties.payload_format = value
         elif name == "user-property":
