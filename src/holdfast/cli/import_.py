@@ -210,7 +210,7 @@ def put_settings(path: Path, name: str, output: Path, replace: bool, dry_run: bo
         for file in reversed(files):
             put_file(file, replace or file.what == "users", False)
         found.notes += problems_of_file(output)
-    print_settings(found, became, dry_run or kept, as_json)
+    print_settings(found, became, dry_run, as_json)
     if kept or other_passwords:
         raise typer.Exit(INCOMPLETE)
 

@@ -61,7 +61,8 @@ def print_settings(found: FoundSettings, files: list[tuple[SettingsFile, str]], 
     if as_json:
         print(json.dumps(settings_json(found, files, dry_run), ensure_ascii=False))
         return
-    verb = "would be written" if dry_run else "written"
+    kept = any(became == OTHER for _, became in files)
+    verb = "would be written" if dry_run or kept else "written"
     said = {NEW: verb, SAME: "there already, the same", OTHER: "something else is there and stays (--replace)"}
     table = Table("file", "what", "", box=None, pad_edge=False)
     for file, became in files:
@@ -77,7 +78,9 @@ def print_settings(found: FoundSettings, files: list[tuple[SettingsFile, str]], 
             out.print(f"and {len(found.left) - SHOWN_AT_MOST} more, which the settings file names")
     for line in found.notes:
         notes.print(escape(line), soft_wrap=True)
-    if dry_run:
+    if kept:
+        out.print("nothing was changed: all of these files belong together; --output names another place")
+    elif dry_run:
         out.print("nothing was changed: this was a dry run")
     elif all(became == SAME for _, became in files):
         out.print("nothing was changed: the files say so already")

@@ -145,7 +145,7 @@ class Chunks:
             problem = self.problem(kind, body_at, length)
             if not problem:
                 yield kind, bytes(self.data[body_at:next_at])
-            elif kind == CONFIG or self.is_boundary(next_at):
+            elif kind != CONFIG and self.is_boundary(next_at):
                 self.note(f"chunk of kind {kind} at byte {position} is left out: {problem}")
             else:
                 position = self.search(position)
@@ -166,7 +166,7 @@ class Chunks:
     def problem(self, kind: int, body_at: int, length: int) -> str:
         """What is wrong with a chunk, found without reading more of it than its texts."""
         if kind == CONFIG:
-            return ""
+            return "" if length in self.format.config_sizes else f"it has {length} bytes"
         try:
             self.format.check(kind, self.view[body_at : body_at + length], length)
         except (Damaged, struct.error, IndexError) as error:
@@ -203,6 +203,7 @@ class Format:
 
     header: struct.Struct
     candidate: re.Pattern[bytes]
+    config_sizes: tuple[int, ...]
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -229,6 +230,7 @@ class NewFormat(Format):
 
     header = NEW_HEADER
     candidate = NEW_CANDIDATE
+    config_sizes = (12, 16)
     stale_name = b""
 
     def check(self, kind: int, head: memoryview, length: int) -> None:
@@ -320,6 +322,7 @@ class OldFormat(Format):
 
     header = OLD_HEADER
     candidate = OLD_CANDIDATE
+    config_sizes = (6, 10)
     id_size = ID_SIZE
 
     def check(self, kind: int, head: memoryview, length: int) -> None:

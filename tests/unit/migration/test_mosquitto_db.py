@@ -233,3 +233,18 @@ def test_an_unknown_version_is_refused(version: int, tmp_path: Path) -> None:
 def test_a_save_that_was_not_finished_is_mentioned(tmp_path: Path) -> None:
     (tmp_path / "mosquitto.db.new").write_bytes(b"half")
     assert any("mosquitto.db.new" in note for note in read(tmp_path, DbWriter(6).data()).notes)
+
+
+@pytest.mark.parametrize("version", [3, 6])
+def test_a_first_chunk_that_claims_too_much_hides_nothing(version: int, tmp_path: Path) -> None:
+    writer = DbWriter(version)
+    for number in range(1, 4):
+        writer.message(number, f"topic/{number}", b"payload", 1, retain=True)
+        writer.retained(number)
+    at = 5 if version < 5 else 7
+    chunk = bytearray(writer.chunks[0])
+    chunk[at] += len(writer.chunks[1])
+    writer.chunks[0] = bytes(chunk)
+    found = read(tmp_path, writer.data())
+    assert sorted(found.retained) == [b"topic/1", b"topic/2", b"topic/3"]
+    assert found.damage
