@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from holdfast.cli.import_display import print_inventory, print_settings
+from holdfast.cli.retained_display import notes, progress
 from holdfast.cli.retained_options import DEFAULT_URL, Key
+from holdfast.cli.retained_source import ApiSource
+from holdfast.client.endpoint import TlsOptions
+from holdfast.config import ConfigError, load
 from holdfast.errors import StoreError, UsageError
+from holdfast.migration import emqx_archive, formats, mosquitto_db, mosquitto_sqlite
+from holdfast.migration.destination import ApiBroker, Destination, FolderDestination, LiveDestination
+from holdfast.migration.dynamic_security import add_dynamic_security, parse
+from holdfast.migration.emqx_api import EmqxApi, read_api
+from holdfast.migration.inventory import Inventory
+from holdfast.migration.live_broker import LiveBroker, Patience, read_broker
+from holdfast.migration.mosquitto_conf import read_conf
+from holdfast.migration.mosquitto_users import add_access, add_users, read_text
+from holdfast.migration.settings_files import OTHER, FoundSettings, files_of, merge_users, password_file, put_file
+from holdfast.service.requests import check_filter
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
-    from holdfast.migration.destination import Destination
-    from holdfast.migration.inventory import Inventory
-    from holdfast.migration.live_broker import LiveBroker
     from holdfast.net.driver import Driver
 
 INCOMPLETE = 1
@@ -131,75 +141,99 @@ def import_(
 
         holdfast import http://emqx.example:18083 --from-key NAME:SECRET --url http://127.0.0.1:18083
     """
-    tls = (cafile, cert, cert_key, insecure)
-    patience = (quiet, passes, walk, topic_filter)
+    check_filter(topic_filter)
+    tls = TlsOptions(cafile=cafile, cert=cert, key=cert_key, insecure=insecure)
+    patience = Patience(quiet, passes, walk, topic_filter)
     if source.startswith(LIVE):
-        with Bar("reading") as bar:
-            found = asyncio.run(read_live(source, patience, tls, from_key, bar))
+        found = read_live(LiveBroker(source, patience, tls, now_ms, from_key))
     elif source.startswith(HTTP):
-        found = read_emqx(source, from_key, passes)
+        found = read_emqx(EmqxApi(source, from_key), passes)
     else:
-        found_or_none = read_path(Path(source), as_, owner, output, replace, dry_run, as_json)
-        if found_or_none is None:
-            return
-        found = found_or_none
-    finish(found, destination_of(data, url, key, patience, tls), replace, dry_run, as_json)
+        path = Path(source)
+        format_ = format_of(path, as_)
+        if format_ not in formats.WITH_MESSAGES:
+            put_settings(settings_in(path, format_), format_, output, replace, dry_run, as_json)
+        found = messages_in(path, format_, owner)
+    to: Destination
+    if data is not None:
+        to = FolderDestination(data, open_folder, now_ms)
+    elif url.startswith(HTTP):
+        to = LiveDestination(ApiBroker(ApiSource(url, key)), now_ms)
+    else:
+        to = LiveDestination(LiveBroker(url, Patience(quiet, passes, walk), tls, now_ms, key), now_ms)
+    put_messages(found, to, replace, dry_run, as_json)
 
 
-Patient = tuple[float, int, bool, str]
-Tls = tuple[str | None, str | None, str | None, bool]
+def format_of(path: Path, given: str | None) -> str:
+    if given is None:
+        return formats.format_of(path)
+    if given not in formats.FORMATS:
+        raise typer.BadParameter(f"expected one of {', '.join(formats.FORMATS)}, got {given!r}", param_hint="--as")
+    return given
 
 
-def finish(found: "Inventory", destination: "Destination", replace: bool, dry_run: bool, as_json: bool) -> NoReturn:
-    from holdfast.cli.import_display import print_inventory
+def messages_in(path: Path, format_: str, owner: str | None) -> Inventory:
+    if format_ == formats.MOSQUITTO_DB:
+        return mosquitto_db.read_file(path, owner, now_ms())
+    if format_ == formats.MOSQUITTO_SQLITE:
+        return mosquitto_sqlite.read_file(path, owner, now_ms())
+    return emqx_archive.read_file(path, now_ms())
 
+
+def read_live(broker: LiveBroker) -> Inventory:
+    with Bar("reading") as bar:
+        broker.on_progress = bar.show
+        return asyncio.run(read_broker(broker, now_ms()))
+
+
+def read_emqx(api: EmqxApi, passes: int) -> Inventory:
+    try:
+        with Bar("reading") as bar:
+            return read_api(api, passes, now_ms(), bar.show)
+    finally:
+        api.close()
+
+
+def put_messages(found: Inventory, to: Destination, replace: bool, dry_run: bool, as_json: bool) -> NoReturn:
     with Bar("importing") as bar:
-        outcome = asyncio.run(destination.put(found, replace, dry_run, bar.show))
+        outcome = asyncio.run(to.put(found, replace, dry_run, bar.show))
     print_inventory(found, outcome, dry_run, as_json)
     raise typer.Exit(0 if outcome.complete and not found.damage else INCOMPLETE)
 
 
-def read_path(
-    path: Path, as_: str | None, owner: str | None, output: Path, replace: bool, dry_run: bool, as_json: bool
-) -> "Inventory | None":
-    """The inventory of a file with messages; None when it was one with settings, which is done with then."""
-    from holdfast.migration import emqx_archive, formats, mosquitto_db, mosquitto_sqlite
+@asynccontextmanager
+async def open_folder(root: Path) -> AsyncIterator["Driver"]:
+    """A broker on the folder. It is loaded only here: looking needs none."""
+    from holdfast.server import open_offline
 
-    if as_ is not None and as_ not in formats.FORMATS:
-        raise typer.BadParameter(f"expected one of {', '.join(formats.FORMATS)}, got {as_!r}", param_hint="--as")
-    name = as_ or formats.format_of(path)
-    if name == formats.MOSQUITTO_DB:
-        return mosquitto_db.read_file(path, owner, now_ms())
-    if name == formats.MOSQUITTO_SQLITE:
-        return mosquitto_sqlite.read_file(path, owner, now_ms())
-    if name == formats.EMQX_ARCHIVE:
-        return emqx_archive.read_file(path, now_ms())
-    put_settings(path, name, output, replace, dry_run, as_json)
-    return None
+    async with AsyncExitStack() as stack:
+        try:
+            driver = await stack.enter_async_context(open_offline(root, begin_history=True))
+        except StoreError as error:
+            raise UsageError(f"{error}; stop it, or import into it with --url instead of --data") from None
+        yield driver
 
 
-def put_settings(path: Path, name: str, output: Path, replace: bool, dry_run: bool, as_json: bool) -> None:
-    from holdfast.cli.import_display import print_settings
-    from holdfast.migration import formats
-    from holdfast.migration.dynamic_security import add_dynamic_security, parse
-    from holdfast.migration.mosquitto_conf import read_conf
-    from holdfast.migration.mosquitto_users import add_access, add_users, read_text
-    from holdfast.migration.settings_files import OTHER, FoundSettings, files_of, merge_users, password_file, put_file
-
-    if name == formats.MOSQUITTO_CONF:
-        found = read_conf(path)
+def settings_in(path: Path, format_: str) -> FoundSettings:
+    if format_ == formats.MOSQUITTO_CONF:
+        return read_conf(path)
+    found = FoundSettings(str(path))
+    text = read_text(path)
+    if format_ == formats.PASSWORDS:
+        add_users(found, text, path.name)
+    elif format_ == formats.ACCESS:
+        add_access(found, text, path.name)
     else:
-        found = FoundSettings(str(path))
-        text = read_text(path)
-        if name == formats.PASSWORDS:
-            add_users(found, text, path.name)
-        elif name == formats.ACCESS:
-            add_access(found, text, path.name)
-        else:
-            add_dynamic_security(found, parse(text, str(path)), path.name)
+        add_dynamic_security(found, parse(text, str(path)), path.name)
+    return found
+
+
+def put_settings(
+    found: FoundSettings, format_: str, output: Path, replace: bool, dry_run: bool, as_json: bool
+) -> NoReturn:
     other_passwords = merge_users(found, password_file(output), replace)
     files = files_of(found, output)
-    if name in (formats.PASSWORDS, formats.ACCESS) and output.exists():
+    if format_ in (formats.PASSWORDS, formats.ACCESS) and output.exists():
         # Settings that are there are not taken back for the sake of a user or a rule.
         config, *files = files
         found.notes += [f"{output} stays as it is, and needs: {line}" for line in config.lines if "_file = " in line]
@@ -211,75 +245,16 @@ def put_settings(path: Path, name: str, output: Path, replace: bool, dry_run: bo
             put_file(file, replace or file.what == "users", False)
         found.notes += problems_of_file(output)
     print_settings(found, became, dry_run, as_json)
-    if kept or other_passwords:
-        raise typer.Exit(INCOMPLETE)
+    raise typer.Exit(INCOMPLETE if kept or other_passwords else 0)
 
 
 def problems_of_file(config: Path) -> list[str]:
     """What `holdfast check-config` would say of it, such as a certificate that is not where it was."""
-    from holdfast.config import ConfigError, load
-
     try:
         load(config, environ={})
     except ConfigError as error:
         return [f"check-config says: {line}" for line in str(error).splitlines()]
     return []
-
-
-def destination_of(data: Path | None, url: str, key: str, patience: Patient, tls: Tls) -> "Destination":
-    from holdfast.migration.destination import ApiBroker, FolderDestination, LiveDestination
-
-    if data is not None:
-        return FolderDestination(data, open_folder, now_ms)
-    if url.startswith(HTTP):
-        from holdfast.cli.retained_source import ApiSource
-
-        return LiveDestination(ApiBroker(ApiSource(url, key)), now_ms)
-    quiet_s, passes, walk, _ = patience
-    return LiveDestination(live_broker(url, (quiet_s, passes, walk, "#"), tls, key), now_ms)
-
-
-@asynccontextmanager
-async def open_folder(root: Path) -> AsyncIterator["Driver"]:
-    from holdfast.server import open_offline
-
-    async with AsyncExitStack() as stack:
-        try:
-            driver = await stack.enter_async_context(open_offline(root, begin_history=True))
-        except StoreError as error:
-            raise UsageError(f"{error}; stop it, or import into it with --url instead of --data") from None
-        yield driver
-
-
-def live_broker(url: str, patience: Patient, tls: Tls, login: str) -> "LiveBroker":
-    from holdfast.client.endpoint import TlsOptions
-    from holdfast.migration.live_broker import LiveBroker, Patience
-    from holdfast.service.requests import check_filter
-
-    quiet_s, passes, walk, topic_filter = patience
-    check_filter(topic_filter)
-    cafile, cert, cert_key, insecure = tls
-    options = TlsOptions(cafile=cafile, cert=cert, key=cert_key, insecure=insecure)
-    return LiveBroker(url, Patience(quiet_s, passes, walk, topic_filter), options, now_ms, login)
-
-
-async def read_live(url: str, patience: Patient, tls: Tls, login: str, bar: "Bar") -> "Inventory":
-    from holdfast.migration.live_broker import read_broker
-
-    broker = live_broker(url, patience, tls, login)
-    broker.on_progress = lambda what, count: bar.show(what, count, 0)
-    return await read_broker(broker, now_ms())
-
-
-def read_emqx(url: str, key: str, passes: int) -> "Inventory":
-    from holdfast.migration.emqx_api import EmqxApi, read_api
-
-    api = EmqxApi(url, key)
-    try:
-        with Bar("reading") as bar:
-            return read_api(api, passes, now_ms(), lambda what, count: bar.show(what, count, 0))
-    finally:
-        api.close()
 
 
 def now_ms() -> int:
@@ -290,20 +265,17 @@ class Bar:
     """A progress bar on standard error, where that is a terminal, and gone when the work is done."""
 
     def __init__(self, what: str) -> None:
-        from holdfast.cli.retained_display import notes, progress
-
-        self.is_seen = notes.is_terminal
-        self.bars: Progress = progress()
-        self.task: TaskID = self.bars.add_task(what, total=None)
+        self.bars = progress()
+        self.task = self.bars.add_task(what, total=None)
 
     def __enter__(self) -> "Bar":
-        if self.is_seen:
+        if notes.is_terminal:
             self.bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.is_seen:
+        if notes.is_terminal:
             self.bars.stop()
 
-    def show(self, what: str, count: int, total: int) -> None:
+    def show(self, what: str, count: int, total: int = 0) -> None:
         self.bars.update(self.task, description=what, completed=count, total=total or None)

@@ -25,6 +25,8 @@ FORMATS: Final = (
     EMQX_ARCHIVE,
 )
 
+WITH_MESSAGES: Final = (MOSQUITTO_DB, MOSQUITTO_SQLITE, EMQX_ARCHIVE)
+
 ACCESS_WORDS: Final = ("user", "topic", "pattern")
 
 

@@ -21,7 +21,7 @@ from holdfast.client import Client, Endpoint, Options
 from holdfast.client.endpoint import TlsOptions, parse_url
 from holdfast.errors import ConnectionFailed, UsageError
 from holdfast.migration.destination import RunningBroker, portions
-from holdfast.migration.inventory import RETAINED, FoundMessage, Inventory, is_topic
+from holdfast.migration.inventory import FoundMessage, Inventory, is_topic
 from holdfast.protocol.mqtt.packets import V5, V311, Publish, SubscriptionRequest
 from holdfast.protocol.mqtt.properties import Properties
 from holdfast.protocol.mqtt.reasons import UNACCEPTABLE_PROTOCOL_311, UNSUPPORTED_PROTOCOL_VERSION
@@ -135,7 +135,7 @@ class LiveBroker(RunningBroker):
             topic: replace(message, qos=first[topic].qos) if topic in first else message
             for topic, message in latest.items()
         }
-        missing = [topic for topic in latest if topic not in first]
+        missing = [topic for topic in latest if topic not in first and is_topic(topic)]
         for count, portion in portions(missing, BY_NAME_AT_ONCE):
             named = await self.snapshot(portion, 2, set(portion))
             whole.update({topic: message for topic, message in named.items() if topic in whole})
@@ -241,10 +241,7 @@ async def read_broker(broker: LiveBroker, now_ms: int) -> Inventory:
     """The inventory of a live broker."""
     found = Inventory(f"broker {broker.endpoint}")
     for message in (await broker.retained()).values():
-        if is_topic(message.topic):
-            found.add_retained(message, now_ms)
-        else:
-            found.leave(RETAINED, "no topic by the standard")
+        found.add_retained(message, now_ms)
     if broker.options.version != V5:
         found.notes.append(f"{broker.endpoint} does not speak MQTT 5: properties and expiry cannot be had from it")
     if not found.retained:
