@@ -35,7 +35,8 @@ NOT_NEEDED: Final = {
     "per_listener_settings": "understood: what the listeners say is taken listener by listener",
     "log_timestamp": "diagnostics always have their time",
     "use_identity_as_username": "not needed: a certificate's common name is the user name (tls.identity)",
-    "global_plugin": "understood with plugin",
+    "plugin_use": "understood with plugin_load",
+    "retry_interval": "not needed: nothing is sent twice on one connection",
 }
 ELSEWHERE: Final = {
     "user": "the service manager chooses the user (systemd: User=)",
@@ -70,6 +71,16 @@ ELSEWHERE: Final = {
     "tls_keyform": "keys are PEM files",
     "enable_control_api": "no counterpart; see the HTTP API",
     "max_connections": "expected a number",
+    "plugin": "no counterpart: who may log in and do what has to be said anew (auth, callback, [[access]])",
+    "auth_plugin": "no counterpart: who may log in and do what has to be said anew (auth, callback, [[access]])",
+    "global_plugin": "no counterpart: who may log in and do what has to be said anew (auth, callback, [[access]])",
+    "plugin_load": "no counterpart: who may log in and do what has to be said anew (auth, callback, [[access]])",
+    "auth_plugin_deny_special_chars": "not needed: names with wildcards never widen a rule",
+    "disable_client_cert_date_checks": "no counterpart: certificates are asked for their dates",
+    "http_api": "the API has its own listener: http://HOST:PORT in listen",
+    "listener_auto_id_prefix": "ids that the broker gives have a prefix of their own",
+    "max_topic_alias_broker": "no counterpart: aliases are used as far as the client allows",
+    "proxy_protocol_v2_require_tls": "no counterpart",
     "enable_proxy_protocol": "needs the addresses of the balancers: ?proxy=ADDRESS at the listener's URL",
 }
 BRIDGE_KEYS: Final = frozenset(
@@ -378,7 +389,7 @@ class Conf:
         self.plugin = Line("", "plugin", value)
         return "dynamic_security" in value
 
-    take_auth_plugin = take_plugin
+    take_auth_plugin = take_global_plugin = take_plugin_load = take_plugin
 
     def take_plugin_opt_config_file(self, value: str) -> bool:
         if self.plugin is None or "dynamic_security" not in self.plugin.value:

@@ -228,10 +228,14 @@ def test_dynamic_security_becomes_users_and_rules_that_decide_alike(tmp_path: Pa
     assert [left.text for left in found.left] == ["clientid only-this", "password"]
 
 
-def test_dynamic_security_is_found_through_the_configuration(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "plugin",
+    ["plugin /x/mosquitto_dynamic_security.so", "plugin_load d /x/mosquitto_dynamic_security.so\nplugin_use d"],
+)
+def test_dynamic_security_is_found_through_the_configuration(plugin: str, tmp_path: Path) -> None:
     found = conf(
         tmp_path,
-        "persistence true\nplugin /usr/lib/mosquitto_dynamic_security.so\nplugin_opt_config_file dynsec\n",
+        f"persistence true\n{plugin}\nplugin_opt_config_file dynsec\n",
         dynsec=json.dumps(dynsec()),
     )
     assert found.users is not None
