@@ -104,18 +104,21 @@ async def serve(loaded: Loaded) -> int:
 
 
 @asynccontextmanager
-async def open_offline(root: Path, settings: BrokerSettings | None = None) -> AsyncIterator[Driver]:
+async def open_offline(
+    root: Path, settings: BrokerSettings | None = None, *, begin_history: bool = False
+) -> AsyncIterator[Driver]:
     """A broker without listeners on a data folder, which it keeps locked. What was published through it is in journal,
     state and history when the context ends.
 
     Without settings nothing is refused for its size or number: limits stand in the configuration, not in the folder.
-    Raises StoreError when another broker has the folder.
+    A folder without a history gets one with `begin_history`, where the parts for it are installed. Raises StoreError
+    when another broker has the folder.
     """
     if settings is None:
         settings = BrokerSettings()
         settings.max_retained_payload = 0
     loop = asyncio.get_running_loop()
-    history = DataFolder(root).has_history()
+    history = DataFolder(root).has_history() or (begin_history and can_write_history())
     broker = Broker(settings, "")
     driver = Driver(broker, loop)
     storage = DiskStorage(root, loop)

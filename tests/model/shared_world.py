@@ -96,7 +96,7 @@ class SharedWorld(World):
         held = shared_dump(self.broker)
         for follower in self.followers:
             other = shared_dump(follower)
-            differing = [pair for pair in zip(held, other, strict=False) if pair[0] != pair[1]]
+            differing: list[Any] = [pair for pair in zip(held, other, strict=False) if pair[0] != pair[1]]
             if differing and isinstance(differing[0][0][-1], list):
                 one, two = differing[0][0][-1], differing[0][1][-1]
                 differing = [*differing[0][0][:-1], [x for x in one if x not in two], [x for x in two if x not in one]]
@@ -108,7 +108,7 @@ class SharedWorld(World):
 
 def ticking(plan: Plan) -> Plan:
     return replace(
-        plan, steps=tuple(replace(step, tick=True) if isinstance(step, Advance) else step for step in plan.steps)
+        plan, steps=[replace(step, tick=True) if isinstance(step, Advance) else step for step in plan.steps]
     )
 
 

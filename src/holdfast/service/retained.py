@@ -8,7 +8,7 @@ well, so that undo needs no history when it comes at once.
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -202,16 +202,22 @@ class RetainedService:
         return await self.put_back(then, caller, asked.replace, asked.dry_run)
 
     async def put_back(
-        self, portions: AsyncIterator[list[Message]], caller: Caller, replace: bool, dry_run: bool
+        self,
+        portions: AsyncIterator[list[Message]],
+        caller: Caller,
+        replace: bool,
+        dry_run: bool,
+        on_progress: Callable[[int], None] = lambda count: None,
     ) -> Restored:
         """Follow `rules.restore` for each message. One portion is in memory at a time, and a source without anything to
-        restore is not written to.
+        restore is not written to. `on_progress` is told now and then how many were seen to.
         """
         operation = new_operation(caller)
         publisher = Publisher(operation, caller.name, PROTOCOL)
         done = Restored(operation, dry_run)
         async with AsyncExitStack() as stack:
             writer: RetainedWriter | None = None
+            before = 0
             async for messages in portions:
                 for number, message in enumerate(messages, 1):
                     end = judge(self.source if writer is None else writer, message, caller, replace)
@@ -223,6 +229,8 @@ class RetainedService:
                     done.count(end)
                     if number % PORTION == 0 or number == len(messages):
                         await (asyncio.sleep(0) if writer is None else pause(writer))
+                        on_progress(before + number)
+                before += len(messages)
         return done
 
 
