@@ -414,6 +414,7 @@ class Server:
         self.driver.drop_wills(gone)
         if self.http is not None:
             self.http.authenticator.replace(keys, users, settings.api.admins, others_log_in(settings))
+            self.http.room.end_revoked()
             if self.http.authenticator.is_closed:
                 log.warning("nobody may use the API: clients log in, and there is no api.key_file")
         self.loaded = replace(loaded, settings=settings)

@@ -12,6 +12,7 @@ from holdfast.broker.message import Message
 from holdfast.broker.ports import TopicCursor
 from holdfast.broker.settings import Settings
 from holdfast.broker.snapshot import VISITS_PER_STEP
+from holdfast.broker.topics import matches
 from holdfast.state.retained import WALK_BYTES
 from holdfast.state.store import StateStore
 from holdfast.storage import disk_index as module
@@ -74,7 +75,6 @@ def test_beginning_a_snapshot_looks_at_nothing(tmp_path: Path, monkeypatch: pyte
     for offset in range(1, 10_001):
         view.set(message(f"t/{offset}", b"x", offset))
     looked = 0
-    matches = module.matches
 
     def counting(levels: list[bytes], topic: list[bytes]) -> bool:
         nonlocal looked

@@ -1,5 +1,6 @@
 """Certificates that are taken away: neither a resumed session nor an old connection gets past that."""
 
+import http.client
 import signal
 import socket
 import ssl
@@ -84,12 +85,14 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "ca")
 
 
-def serve(start_broker: Start, authority: Authority, ca: Path, crl: Path | None = None) -> BrokerProcess:
+def serve(
+    start_broker: Start, authority: Authority, ca: Path, crl: Path | None = None, scheme: str = "tls"
+) -> BrokerProcess:
     cert, key = authority.issue("localhost", "server")
     settings = {"tls__cert": cert, "tls__key": key, "tls__ca": ca, "history__enable": False}
     if crl is not None:
         settings["tls__crl"] = crl
-    return start_broker(listen=["tls://127.0.0.1:0?require_client_certificate=true"], **settings)
+    return start_broker(listen=[f"{scheme}://127.0.0.1:0?require_client_certificate=true"], **settings)
 
 
 def reload(broker: BrokerProcess) -> None:
@@ -199,3 +202,77 @@ def test_a_list_that_cannot_be_read_leaves_the_old_one_in_force(start_broker: St
     broker.wait_output("reload failed, everything stays as it was", PATIENCE_S)
     assert not mallory.gets_in()
     broker.wait_output("expected a revocation list", PATIENCE_S)
+
+
+# The API behind `https://`.
+
+
+class Browser:
+    """Keeps its TLS session, and its connection if it is told to."""
+
+    def __init__(self, broker: BrokerProcess, authority: Authority, pair: Pair, version: ssl.TLSVersion) -> None:
+        self.broker = broker
+        self.context = authority.trusting(pair)
+        self.context.minimum_version = self.context.maximum_version = version
+        self.session: ssl.SSLSession | None = None
+
+    def open(self) -> ssl.SSLSocket:
+        raw = socket.create_connection(("127.0.0.1", self.broker.ports["https"]), PATIENCE_S)
+        return self.context.wrap_socket(raw, server_hostname="localhost", session=self.session)
+
+    def ask(self, sock: ssl.SSLSocket) -> bool:
+        """Whether a request is answered at all, with success."""
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = sock
+        try:
+            connection.request("GET", "/healthz")
+            answer = connection.getresponse()
+            answer.read()
+        except (OSError, http.client.HTTPException):
+            return False
+        self.session = sock.session
+        return answer.status == 200
+
+    def gets_in(self) -> bool:
+        try:
+            with self.open() as sock:
+                return self.ask(sock)
+        except OSError:
+            return False
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
+def test_a_revoked_certificate_gets_nowhere_over_https(
+    start_broker: Start, authority: Authority, version: ssl.TLSVersion
+) -> None:
+    pytest.importorskip("fastapi", reason="the API comes with holdfast[ui], which is not installed")
+    good, bad = authority.issue("good", "client"), authority.issue("bad", "client")
+    lists = Lists(authority)
+    broker = serve(start_broker, authority, authority.ca, lists.path, "https")
+    mallory, alice = (Browser(broker, authority, pair, version) for pair in (bad, good))
+    assert mallory.gets_in()
+    with mallory.open() as revoked, alice.open() as kept:
+        assert mallory.ask(revoked)
+        assert alice.ask(kept)
+        lists.write(bad[0])
+        reload(broker)
+        assert not mallory.ask(revoked), "a connection that was open"
+        assert alice.ask(kept)
+    assert not mallory.gets_in(), "a session that could be resumed"
+    mallory.session = None
+    assert not mallory.gets_in()
+    assert alice.gets_in()
+
+
+def test_a_certificate_that_has_ended_resumes_nothing_over_https(start_broker: Start, authority: Authority) -> None:
+    pytest.importorskip("fastapi", reason="the API comes with holdfast[ui], which is not installed")
+    pair = authority.issue("brief", "client")
+    broker = serve(start_broker, authority, authority.ca, scheme="https")
+    ends = shorten(authority, pair, 10)
+    client = Browser(broker, authority, pair, ssl.TLSVersion.TLSv1_2)
+    assert client.gets_in()
+    until(time.time, lambda now: now > ends + 1, PATIENCE_S)
+    assert not client.gets_in()
+    broker.signal(signal.SIGHUP)
+    broker.wait_output("reloaded certificates", PATIENCE_S)
+    assert not client.gets_in()

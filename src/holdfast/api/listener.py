@@ -42,6 +42,9 @@ class Policy(Protocol):
     def admit(self, peer: "HttpConnection", now: float) -> str:
         """Count a connection. Returns why it must be refused, or an empty string."""
 
+    def holds(self, peer: "HttpConnection") -> bool:
+        """Whether a connection would still be taken with the certificate that it has shown."""
+
     def release(self, peer: "HttpConnection") -> None: ...
 
 
@@ -53,6 +56,12 @@ class Room:
     bans: Bans
     most: int = 0
     present: set["HttpConnection"] = field(default_factory=set)
+
+    def end_revoked(self) -> None:
+        """Hang up on those whose certificates are not good any more, in the middle of a request if need be."""
+        for connection in list(self.present):
+            if not connection.policy.holds(connection):
+                connection.hang_up()
 
     def is_full(self) -> bool:
         everyone = self.broker.settings.max_connections

@@ -88,6 +88,10 @@ class ListenerPolicy:
             peer.counted = True
         return ""
 
+    def holds(self, peer: Guest) -> bool:
+        """Returns whether a connection would still be taken with the certificate that it has shown."""
+        return self.certificates is None or not self.certificates.refuse(peer.transport)
+
     def is_proxy(self, host: str) -> bool:
         address = parse_address(host)
         return address is not None and any(address in network for network in self.proxies)

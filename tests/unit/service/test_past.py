@@ -1,5 +1,6 @@
 """The retained set of a past moment: pages and levels of the tree, from rows that are in memory or are read again."""
 
+import pickle
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from holdfast.service.caller import OPERATOR, Caller
 from holdfast.service.history import HistoryService
 from holdfast.service.live import LiveSource
 from holdfast.service.messages import encode_forwarded
-from holdfast.service.past import MOMENT_BYTES, PAGE_BYTES, Moment, Past
+from holdfast.service.past import MOMENT_BYTES, MOMENTS_KEPT, PAGE_BYTES, Moment, Past
 from in_process import InProcess, with_broker
 from log_records import ALICE, NOW_MS, retained
 
@@ -266,3 +267,32 @@ def test_small_rows_do_not_bring_all_the_large_ones_behind_them_into_memory(
     assert answered == len(rows)
     assert 150 < answered < 250
     assert max(read) <= PAGE_BYTES, "no more is decoded than fits into the answer"
+
+
+def test_who_may_see_nothing_costs_the_broker_bounded_bytes_a_page(tmp_path: Path) -> None:
+    """However long the topics are that one is not to see, and however many moments are asked for."""
+    count = 3000
+    records = (retained(f"{n:04}/" + "x" * 4000, b"x" * 100, n) for n in range(1, count + 1))
+    past = Past(table_of(tmp_path, *records), moment_bytes=0)
+    answers: list[int] = []
+
+    class Weighing(Here):
+        async def ask(self, question: Callable[..., T], *given: Any, **named: Any) -> T:
+            assert question is not Past.rows, "no payload is read for who may see none"
+            answer = await super().ask(question, *given, **named)
+            answers.append(len(pickle.dumps(answer)))
+            return answer
+
+    async def act(world: InProcess) -> None:
+        history = HistoryService(Weighing(world, past))
+        bob = bob_who_receives(world, b"nothing/of/this")
+        for moment in (Moment(NOW_MS + 10_000 + later) for later in range(2 * MOMENTS_KEPT)):
+            after: str | None = ""
+            while after is not None:
+                rows, after, total = await history.page_at(moment, after, 1000, bob)
+                assert (rows, total) == ([], None)
+
+    with_broker(act)
+    assert len(answers) > 2 * MOMENTS_KEPT * 2, "expected several pages for each"
+    assert max(answers) < 2 * PAGE_BYTES
+    assert len(past.moments) == MOMENTS_KEPT
