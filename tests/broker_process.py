@@ -15,6 +15,7 @@ protocol and not this product. Tests that need settings of ours are skipped then
 from __future__ import annotations
 
 import itertools
+import hashlib
 import os
 import shutil
 import signal
@@ -177,6 +178,11 @@ class BrokerProcess:
 Server = BrokerProcess | CoreBroker
 
 
+# With the addresses of log servers here, every broker with a disk is a cluster of one node: what holds for a broker
+# alone must hold there too.
+LOG_SERVERS = "TEST_LOG_SERVERS"
+
+
 def serve_command(settings: Mapping[str, Any], listen: Sequence[str], data: Path, args: Sequence[str]) -> list[str]:
     command = [sys.executable, "-m", "holdfast.cli.main", "serve", "--data", str(data)]
     for url in listen:
@@ -184,6 +190,9 @@ def serve_command(settings: Mapping[str, Any], listen: Sequence[str], data: Path
     for key, value in settings.items():
         shown = str(value).lower() if isinstance(value, bool) else str(value)
         command += ["--set", f"{key.replace('__', '.')}={shown}"]
+    if (servers := os.environ.get(LOG_SERVERS)) and settings.get("retainer__storage_type") != "ram":
+        name = hashlib.sha256(str(data).encode()).hexdigest()[:16]
+        command += ["--cluster", servers, "--node", "a", "--set", f"cluster.name={name}", "--set", "cluster.replicas=1"]
     return [*command, *args]
 
 

@@ -199,7 +199,7 @@ class Server:
         connection = Connection(log_servers(settings), self.loop)
         log.info("looking for the log servers", extra={"urls": " ".join(connection.options.urls)})
         await connection.open()
-        self.broker.settings.max_entry_size = min(connection.max_payload, 64 << 20)
+        self.broker.settings.max_entry_size = connection.options.max_message
         table = settings.history
         history = table.enable and can_write_history()
         filters = list(table.filter) if history else []
