@@ -5,9 +5,10 @@ client of an entry, or a receiver of what follows from it, is connected to this 
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.broker import kept
+from holdfast.broker.delivery import write
 from holdfast.broker.entries import (
     ACK,
     ATTACH,
@@ -75,7 +76,7 @@ from holdfast.broker.pending import (
     Pending,
 )
 from holdfast.broker.publishing import acknowledge, apply_publish, released, share
-from holdfast.broker.session import AWAITING_ACK, Delivery, PendingWill, Session, SharedGroup, Subscription
+from holdfast.broker.session import AWAITING_ACK, Connection, Delivery, PendingWill, Session, SharedGroup, Subscription
 from holdfast.broker.settings import use_shared
 from holdfast.broker.subscribing import put_subscription, start, take_subscription
 from holdfast.broker.topics import matches
@@ -92,6 +93,8 @@ from holdfast.protocol.mqtt.reasons import (
 if TYPE_CHECKING:
     from holdfast.broker.shared import Shared
 
+PINGRESP: Final = b"\xd0\x00"
+
 GroupOf = Callable[[Subscription], SharedGroup | None]
 
 
@@ -100,6 +103,21 @@ def apply_entry(shared: "Shared", entry: bytes, node: str, pending: Pending | No
     kind = entry[0]
     if pending is not None and pending.connection is not None:
         pending.connection.under_way -= 1
+    apply_kind(shared, kind, entry, node, pending)
+    if pending is not None and pending.connection is not None and pending.connection.pings > 0:
+        answer_pings(shared, pending.connection)
+
+
+def answer_pings(shared: "Shared", connection: Connection) -> None:
+    """Answer PINGREQs behind what came before them, as clients expect who use them to find out that it is done."""
+    if connection.under_way == 0 and connection.state == CONNECTED:
+        for _ in range(connection.pings):
+            write(connection, PINGRESP)
+        connection.pings = 0
+        shared.broker.effects.write_to(connection)
+
+
+def apply_kind(shared: "Shared", kind: int, entry: bytes, node: str, pending: Pending | None) -> None:
     if kind == PUBLISH:
         on_publish(shared, entry, pending)
     elif kind == ACK:

@@ -113,7 +113,7 @@ def encode_publish(connection_id: int, packet_id: int, message: Message, expiry_
     origin = message.publisher.origin
     properties = message.properties
     head: bytes = PUBLISH_HEAD.pack(
-        PUBLISH, connection_id, packet_id, flags, expiry_ms, len(topic), len(origin), len(properties)
+        PUBLISH, connection_id, packet_id, flags, expiry_ms, len(topic) - 2, len(origin), len(properties)
     )
     return b"".join((head, topic, origin, properties, message.payload))
 
@@ -135,10 +135,10 @@ def decode_publish(entry: bytes, publishers: Publishers, log_time_ms: int) -> Pu
     topic_size: int = fields[5]
     origin_size: int = fields[6]
     properties_size: int = fields[7]
-    topic_end = PUBLISH_SIZE + topic_size
+    topic_end = PUBLISH_SIZE + 2 + topic_size  # its length stands in front of it
     origin_end = topic_end + origin_size
     end = origin_end + properties_size
-    if topic_size < 3 or end > len(entry):
+    if topic_size < 1 or end > len(entry):
         raise StoreError(f"publish entry has {len(entry)} bytes, expected at least {end}")
     message = Message(
         entry[PUBLISH_SIZE:topic_end],

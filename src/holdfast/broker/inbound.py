@@ -204,6 +204,9 @@ def dispatch(broker: "Broker", connection: Connection, first: int, data: bytes, 
                     on_ack(broker, connection, kind, packet_id, 0)
                     return
         elif first == PINGREQ << 4 and body == end:
+            if connection.under_way > 0:
+                connection.pings += 1
+                return
             write(connection, b"\xd0\x00")
             broker.effects.write_to(connection)
             return

@@ -126,7 +126,10 @@ def write_here(broker: "Broker", session: Session, delivery: Delivery, is_copy: 
         return True
     outgoing = spread_of(session).outgoing
     full = connection.outbox.is_full()
-    if not outgoing and not full and (delivery.qos == 0 or not connection.busy):
+    waits = len(outgoing) > 0
+    if waits and delivery.qos == 0:
+        waits = any(other.message.topic_field == delivery.message.topic_field for other in outgoing)
+    if not waits and not full and (delivery.qos == 0 or not connection.busy):
         write_delivery(broker, session, connection, delivery)
         return True
     if delivery.qos == 0 and not is_copy and (full or len(outgoing) >= broker.settings.max_queued_messages):

@@ -22,8 +22,8 @@ PACKETS_5: Final = 1
 MESSAGE: Final = 2
 
 # kind, count of messages, bytes of the largest; lengths of topic, origin, properties; when it expires
-HEAD: Final = struct.Struct("<BIIHHIQ")
-HEAD_SIZE: Final = 25
+HEAD: Final = struct.Struct("<BIIHIIQ")
+HEAD_SIZE: Final = 27
 
 
 def encode_live(item: LiveItem) -> bytes:
@@ -32,13 +32,13 @@ def encode_live(item: LiveItem) -> bytes:
         origin = message.publisher.origin
         expires_at_ms = message.expires_at_ms if message.interval_given else NEVER
         head: bytes = HEAD.pack(
-            MESSAGE, 1, 0, len(message.topic_field), len(origin), len(message.properties), expires_at_ms
+            MESSAGE, 1, 0, len(message.topic_field) - 2, len(origin), len(message.properties), expires_at_ms
         )
         return b"".join((head, message.topic_field, origin, message.properties, message.payload))
     publisher = item.publisher
     assert publisher is not None
     kind = PACKETS_5 if item.is_v5 else PACKETS_311
-    head = HEAD.pack(kind, item.count, item.largest, len(item.topic_field), len(publisher.origin), 0, 0)
+    head = HEAD.pack(kind, item.count, item.largest, len(item.topic_field) - 2, len(publisher.origin), 0, 0)
     return b"".join((head, item.topic_field, publisher.origin, item.frames))
 
 
@@ -52,7 +52,7 @@ def pass_on(broker: "Broker", data: bytes) -> None:
     origin_size: int = fields[4]
     properties_size: int = fields[5]
     expires_at_ms: int = fields[6]
-    origin_start = HEAD_SIZE + topic_size
+    origin_start = HEAD_SIZE + 2 + topic_size  # its length stands in front of it
     properties_start = origin_start + origin_size
     start = properties_start + properties_size
     route = broker.find_route(data[HEAD_SIZE:origin_start], True)

@@ -213,6 +213,7 @@ class Connection:
         # Only where nodes share a log.
         self.connection_id = 0  # what the log knows it by: the offset of its ATTACH
         self.under_way = 0  # entries that it has caused and that have not come back
+        self.pings = 0  # PINGREQs that are answered behind them
         self.parked = False  # nothing more is handled before the log has answered
         self.drops_will = False
         self.new_expiry_s = -1

@@ -131,7 +131,11 @@ def accept_publish(
     if shared is not None:
         if must_be_ordered(connection, route, message):
             check_entry_size(broker, message)
-            shared.publish_then(connection, message, packet_id, then)
+
+            def on_back(reason: int) -> None:
+                then(reason if reason >= 0x80 else SUCCESS)
+
+            shared.publish_then(connection, message, packet_id, on_back)
             return LATER
         if route.nodes:
             broker.effects.live.append(LiveItem(route.nodes, message))

@@ -112,6 +112,7 @@ class SnConnection(SnSender):
         self.connect_datagram = b""
         self.connack = b""
         self.accepted: Connect | None = None  # CONNECT, since it was let in
+        self.under_way: dict[bytes, int] = {}  # requests that wait for the log, and how often each came
         self.heard = False  # anything since CONNACK
         self.answered: Final = DuplicateCache()
         rate = gateway.settings.message_rate
@@ -364,7 +365,10 @@ class SnConnection(SnSender):
     # Requests.
 
     def answer_duplicate(self, request: bytes) -> bool:
-        """Answer a request again that has been carried out; returns False when it is new."""
+        """Answer a request again that has been carried out, or is being; returns False when it is new."""
+        if request in self.under_way:
+            self.under_way[request] += 1
+            return True
         answer = self.answered.find(request, self.broker.now_ms)
         if answer:
             self.write(answer)
@@ -372,7 +376,8 @@ class SnConnection(SnSender):
 
     def answer(self, kind: int, request: bytes, packet: bytes) -> None:
         """Answer a request that has just been carried out."""
-        self.write(packet)
+        for _ in range(self.under_way.pop(request, 1)):
+            self.write(packet)
         self.answered.add(kind, request, packet, self.broker.now_ms)
 
     def is_duplicate_connect(self, data: bytes) -> bool:
@@ -389,7 +394,7 @@ class SnConnection(SnSender):
         rates = broker.user_rates
         return not rates.is_limited or rates.admit(self.connection.username, 1, size, now_s)
 
-    def subscribe_then(self, request: SubscriptionRequest, then: Then) -> None:
+    def subscribe_then(self, request: SubscriptionRequest, data: bytes, then: Then) -> None:
         """Make a subscription, and call `then` with the granted QoS or the reason why not: now, or when the log that
         nodes share has come so far.
         """
@@ -423,9 +428,10 @@ class SnConnection(SnSender):
                 self.gateway.new_snapshots = []
                 then(granted if is_kept else self.subscribe(request))
 
+        self.under_way[data] = 1
         shared.subscribe_then(self.connection, 0, requests, on_back)
 
-    def unsubscribe_then(self, topic_filter: bytes, then: Then) -> None:
+    def unsubscribe_then(self, topic_filter: bytes, data: bytes, then: Then) -> None:
         """End a subscription, and call `then` with the reason code."""
         session = self.session
         assert session is not None
@@ -438,6 +444,7 @@ class SnConnection(SnSender):
             if self.state != GONE:
                 then(SUCCESS)
 
+        self.under_way[data] = 1
         shared.unsubscribe_then(self.connection, topic_filter, on_back)
 
     def subscribe(self, request: SubscriptionRequest) -> int:

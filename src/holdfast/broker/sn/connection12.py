@@ -325,7 +325,7 @@ class SnConnection12(SnConnection):
             self.answer(SUBSCRIBED, data, v12.encode(answer))
             self.send_snapshots()
 
-        self.subscribe_then(SubscriptionRequest(topic_filter, packet.qos, False, False, 0), then)
+        self.subscribe_then(SubscriptionRequest(topic_filter, packet.qos, False, False, 0), data, then)
 
     def on_unsubscribe(self, packet: Unsubscribe, data: bytes) -> None:
         topic_filter = self.filter_of(packet.topic_type, packet.topic_id, packet.topic)
@@ -334,7 +334,7 @@ class SnConnection12(SnConnection):
             self.answer(UNSUBSCRIBED, data, v12.encode(Ack(UNSUBACK, packet.packet_id)))
 
         if topic_filter:
-            self.unsubscribe_then(topic_filter, then)
+            self.unsubscribe_then(topic_filter, data, then)
         else:
             then(SUCCESS)
 

@@ -358,7 +358,7 @@ class SnConnection20(SnConnection):
         request = SubscriptionRequest(
             topic_filter, packet.qos, packet.no_local, packet.retain_as_published, packet.retain_handling
         )
-        self.subscribe_then(request, then)
+        self.subscribe_then(request, data, then)
 
     def alias_for(self, field: bytes) -> tuple[int, int]:
         """Return the alias of a topic and its type; a predefined one goes before the client's own [4.7.2.2-4]."""
@@ -386,7 +386,7 @@ class SnConnection20(SnConnection):
             self.answer(UNSUBSCRIBED, data, encode(Ack(UNSUBACK, packet.packet_id, reason)))
 
         if topic_filter:
-            self.unsubscribe_then(topic_filter, then)
+            self.unsubscribe_then(topic_filter, data, then)
         else:
             then(v2.UNKNOWN_TOPIC_ALIAS)
 
