@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from holdfast.broker.topics import matches
-from holdfast.history.schema import OUTCOME_CLEARED, OUTCOME_SET
+from holdfast.history.erased import Erasure, erasure_of
+from holdfast.history.schema import ERASED_PROTOCOL, OUTCOME_CLEARED, OUTCOME_SET
 from holdfast.history.table import complete_from, data_files, last_offset, live_from, load
 
 MICROSECONDS = pa.timestamp("us", tz="UTC")
@@ -120,6 +121,14 @@ class HistoryReader:
         alive = pc.or_kleene(pc.is_null(last["expires_at"]), pc.greater(last["expires_at"], moment(at_ms)))
         last = last.filter(pc.and_(pc.equal(last["outcome"], OUTCOME_SET), alive))
         return matching(last, topic_filter)["offset"].combine_chunks()
+
+
+def records(table: DeltaTable) -> list[tuple[int, Erasure]]:
+    """The erasures of a table, finished or not, with the offsets of their records."""
+    wanted = pc.field("protocol") == ERASED_PROTOCOL
+    rows = table.to_pyarrow_dataset().to_table(columns=["offset", "user_properties"], filter=wanted)
+    known = ((row["offset"], erasure_of(row)) for row in rows.sort_by("offset").to_pylist())
+    return [(offset, erasure) for offset, erasure in known if erasure is not None]
 
 
 def last_verdicts(rows: pa.Table) -> pa.Table:
