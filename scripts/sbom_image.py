@@ -28,7 +28,7 @@ BASE = re.compile(r"(?P<name>[^:@]+):(?P<tag>[^@]+)(?:@sha256:(?P<digest>[0-9a-f
 
 def installed(lock: str) -> set[tuple[str, str]]:
     """(name, version) of everything in a lock that is for the image."""
-    found = set()
+    found: set[tuple[str, str]] = set()
     for line in lock.splitlines():
         if "==" in line and not line.startswith(("#", " ")):
             wanted = Requirement(line.rstrip("\\ "))

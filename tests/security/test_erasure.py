@@ -1,5 +1,6 @@
 """`holdfast history erase`: what was published leaves the history, the disk and what was made of it, and stays away."""
 
+import asyncio
 import json
 import random
 import subprocess
@@ -14,12 +15,16 @@ import pytest
 from broker_process import BrokerProcess, serve_environment
 from command_line import Done, holdfast_process
 from holdfast.broker.message import SET, Publisher
+from holdfast.cli import history as command
+from holdfast.errors import UsageError
 from holdfast.history.reader import records
 from holdfast.history.schema import ERASED_PROTOCOL
 from holdfast.history.table import load
 from holdfast.history.writer import HistoryWriter
 from holdfast.storage import erasures
 from holdfast.storage.folder import DataFolder
+from holdfast.storage.follower_main import HistoryWatcher, Needed
+from holdfast.storage.history_options import HistoryOptions
 from http_api import Api, until
 from log_records import retained
 
@@ -119,7 +124,9 @@ def test_the_api_tells_the_past_rightly_after_it(start_broker: Start, folder: Da
         assert [then(offset) for offset in moments] == [["1"], [], ["3"]]
         mark = api.history("t", 3)[1]
         assert (mark["outcome"], mark["size"], mark["publisher"]["protocol"]) == ("cleared", 0, ERASED_PROTOCOL)
-        assert "phone" in str(mark["user_properties"])  # every erased row left a mark, so this one is the record
+        assert "phone" not in str(mark)
+        [record] = api.history("$holdfast/erased", 1)
+        assert ["erased-client", "phone"] in record["user_properties"]
     shown = holdfast_process("retained", "at", f"@{moments[1]}", "--data", str(folder.root))
     assert shown.returncode == 1
     assert "(erased)" in holdfast_process("retained", "history", "t", "--data", str(folder.root)).stdout
@@ -259,3 +266,23 @@ def test_what_was_erased_is_asked_for_again_where_the_journal_can_bring_it_back(
     assert erasures.first_due(folder) is None
     erasures.ask_again(folder, last=49)  # the table was made anew, or lost its end
     assert erasures.first_due(folder) is not None
+
+
+def test_a_writer_at_rest_wakes_for_it(folder: DataFolder) -> None:
+    folder.journal.mkdir(parents=True)
+    watcher = HistoryWatcher(folder, HistoryOptions())
+    watcher.idle()
+    erasures.ask(folder, "user", "alice", 1)
+    with pytest.raises(Needed):
+        watcher.idle()
+
+
+def test_where_nobody_writes_a_history_it_does_not_wait_for_ever(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.journal.mkdir(parents=True)
+    request = erasures.ask(folder, "user", "alice", 1)
+    monkeypatch.setattr(command, "BEGUN_AFTER_S", 0.0)
+    with pytest.raises(UsageError, match="nobody has begun to erase"):
+        asyncio.run(command.done_of(folder, request.name))
+    assert erasures.first_due(folder) == request  # it stands, for when there is one

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.cli.pipeline_erasing import count_in_tables, follow_history
 from holdfast.errors import UsageError
 from holdfast.history.erase import carry_out
 from holdfast.history.erased import Selector
 from holdfast.history.table import load
 from holdfast.spark.fold import fold, holding
-from holdfast.spark.follow_erasures import count_in_tables, follow_history
 from holdfast.spark.jobs.run import Runner
 from holdfast.spark.keeper import Keeper, history_frame
 from spark.publishes import START, Row, write_history

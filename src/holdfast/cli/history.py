@@ -245,15 +245,15 @@ def in_tables(root: str, folder: DataFolder, selector: Selector, name: str | Non
     if "://" not in root and not Path(root).is_dir():
         return {}
     try:
-        from holdfast.spark import follow_erasures
+        from holdfast.cli import pipeline_erasing
     except ImportError as error:
         raise UsageError(
             f"there are tables of the pipeline in {root}, which need holdfast[spark] to be erased from ({error})"
         ) from None
     with notes.status("looking through the pipeline's tables"):
         if name is None:
-            return follow_erasures.count_in_tables(root, folder.history, selector, now_ms())
-        return follow_erasures.follow_history(root, folder.history, name, selector, now_ms())
+            return pipeline_erasing.count_in_tables(root, folder.history, selector, now_ms())
+        return pipeline_erasing.follow_history(root, folder.history, name, selector, now_ms())
 
 
 def now_ms() -> int:

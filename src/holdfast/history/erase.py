@@ -16,8 +16,8 @@ from deltalake import DeltaTable, Transaction, write_deltalake
 from holdfast.broker.topics import matches
 from holdfast.errors import StoreError
 from holdfast.history.erased import Erasure, Selector
+from holdfast.history.forget import forget_versions
 from holdfast.history.reader import records
-from holdfast.history.repair import sync_files
 from holdfast.history.schema import (
     ERASED_APP_ID,
     ERASED_PROTOCOL,
@@ -28,7 +28,7 @@ from holdfast.history.schema import (
     WRITER_APP_ID,
     arrow_schema,
 )
-from holdfast.history.table import WRITING, data_files, erasures_finished, first_line, forget_versions, last_offset
+from holdfast.history.table import WRITING, data_files, erasures_finished, first_line, last_offset
 from holdfast.history.upkeep import in_force
 
 LOOKED_AT = ["offset", "timestamp", "topic", "outcome", "expires_at"]
@@ -127,7 +127,9 @@ def _carry_out(table: DeltaTable, folder: Path, name: str, selector: Selector, a
     if not begun:
         erasure = Erasure(name, erasure.number, selector, at_ms, erasure.upto, found.rows.num_rows)
     gone = found.rows["offset"].combine_chunks()
-    record = None if begun or not len(gone) else place_of_record(gone, found.marks)
+    record = None if begun or not len(gone) else place_of_record(table, gone, found.marks, erasure.upto)
+    if record is not None and not pc.is_in(pa.scalar(record), gone).as_py():
+        append_record(table, record, erasure)
     touched = [file for file in data_files(table) if any_between(gone, file.first, file.last)]
     # The record first: from then on it is known what goes.
     touched.sort(key=lambda file: record is None or not file.first <= record <= file.last)
@@ -135,14 +137,11 @@ def _carry_out(table: DeltaTable, folder: Path, name: str, selector: Selector, a
         within = pc.and_(pc.greater_equal(gone, file.first), pc.less_equal(gone, file.last))
         rewrite(table, file.first, file.last, gone.filter(within), found.marks, record, erasure)
         yield Step(done, len(touched))
-    # Not before everything new is on disk: a commit that a power cut tears is taken back, to files that must be there.
-    sync_files(folder, 0.0)
     # Who looks for torn commits has to know how far the table had come before the first of them.
     said = [Transaction(WRITER_APP_ID, last_offset(table), None)]
     if erasure.rows:
         said.append(Transaction(ERASED_APP_ID, erasure.number, None))
     forget_versions(table, folder, said)
-    sync_files(folder, 0.0)
     yield Step(len(touched), len(touched), erasure)
 
 
@@ -150,11 +149,39 @@ def any_between(offsets: pa.Array, first: int, last: int) -> bool:
     return bool(pc.any(pc.and_(pc.greater_equal(offsets, first), pc.less_equal(offsets, last))).as_py())
 
 
-def place_of_record(gone: pa.Array, marks: pa.Array) -> int:
-    """The last offset that is free then; where every row leaves a mark, the last mark is the record too."""
+def place_of_record(table: DeltaTable, gone: pa.Array, marks: pa.Array, upto: int) -> int:
+    """The last offset that is free then, or one that never had a row, as connections take offsets too. Where there is
+    neither, the last mark is the record as well.
+    """
     free = gone.filter(pc.invert(pc.is_in(gone, marks)))
-    offset: int = pc.max(free if len(free) else gone).as_py()
-    return offset
+    if len(free):
+        offset: int = pc.max(free).as_py()
+        return offset
+    unused = unused_offset(table, upto)
+    last: int = pc.max(gone).as_py()
+    return last if unused is None else unused
+
+
+def unused_offset(table: DeltaTable, upto: int) -> int | None:
+    """An offset without a row, behind a file or in one; the highest that is easily found."""
+    data = table.to_pyarrow_dataset()
+    for file in reversed(data_files(table)):
+        near = (pc.field("offset") >= file.first) & (pc.field("offset") <= file.last + 1)
+        used = set(data.to_table(columns=["offset"], filter=near)["offset"].to_pylist())
+        unused = next((one for one in range(min(file.last + 1, upto), file.first, -1) if one not in used), None)
+        if unused is not None:
+            return unused
+    return None
+
+
+def append_record(table: DeltaTable, offset: int, erasure: Erasure) -> None:
+    """The record in a row that takes nobody's place, with the time of the row before it."""
+    start = max(file.first for file in data_files(table) if file.first <= offset)
+    near = (pc.field("offset") >= start) & (pc.field("offset") <= offset)
+    before = table.to_pyarrow_dataset().to_table(columns=["timestamp"], filter=near)
+    place = {"offset": offset, "timestamp": pc.max(before["timestamp"]).as_py(), "mark": False}
+    row = pa.Table.from_pylist([left_behind(place, True, erasure)], arrow_schema())
+    write_deltalake(table, row, mode="append", writer_properties=WRITING)
 
 
 def rewrite(

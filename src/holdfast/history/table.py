@@ -1,6 +1,5 @@
 """The Delta table that the history is: where it lies, how it is made, and what its files say about themselves."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,22 +92,6 @@ def live_from(table: DeltaTable) -> int:
 def erasures_finished(table: DeltaTable) -> int:
     """Returns the number of the last erasure that is finished."""
     return table.transaction_version(ERASED_APP_ID) or 0
-
-
-def forget_versions(table: DeltaTable, folder: Path, last_words: list[Transaction]) -> None:
-    """Deletes every file that the newest version does not need, and all that the log says about older ones: it names
-    the lowest and the highest topic, client and user of each file there ever was. A commit without files comes last
-    and stays, with these transactions.
-    """
-    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
-    said = CommitProperties(app_transactions=last_words)
-    table.create_write_transaction([], "append", table.schema(), commit_properties=said)
-    table.update_incremental()
-    table.create_checkpoint()
-    version = table.version()
-    for path in (folder / "_delta_log").iterdir():
-        if path.name[:20].isdigit() and int(path.name[:20]) < version:
-            os.unlink(path)
 
 
 def data_files(table: DeltaTable) -> list[DataFile]:

@@ -20,7 +20,7 @@ from pyarrow.fs import FileSelector
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.errors import StoreError, UsageError
-from holdfast.history.table import forget_versions
+from holdfast.history.forget import forget_versions
 from holdfast.spark.ranges import filesystem_of
 
 APP_ID = "holdfast-pipeline"

@@ -133,7 +133,25 @@ def test_a_topic_leaves_nothing_but_the_record(folder: Path) -> None:
     assert [(row["offset"], row["topic"]) for row in rows_of(folder)] == [(2, "home/x/2"), (3, ERASED_TOPIC), (4, "k")]
 
 
-def test_where_every_row_leaves_a_mark_the_last_mark_is_the_record(folder: Path) -> None:
+def test_where_every_row_leaves_a_mark_the_record_takes_an_offset_that_has_no_row(folder: Path) -> None:
+    """A mark that names the user would tell every reader of its topic who had published there."""
+    writer = HistoryWriter(folder, folder.parent / "quarantine")
+    writer.append([published("a", token(1), 1, BOB, SET), published("a", token(3), 3, ALICE, SET)], 3)
+    writer.append([published("a", token(4), 4, BOB, SET)], 4)
+    done = erase(writer, "user", "alice")
+    assert records(load(folder)) == [(2, done)]
+    rows = rows_of(folder)
+    assert [(row["offset"], row["topic"], row["outcome"]) for row in rows] == [
+        (1, "a", "set"),
+        (2, ERASED_TOPIC, "live"),
+        (3, "a", "cleared"),
+        (4, "a", "set"),
+    ]
+    assert [row["timestamp"] for row in rows] == sorted(row["timestamp"] for row in rows)
+    assert [row["offset"] for row in rows if "alice" in str(row)] == [2]
+
+
+def test_where_every_offset_is_taken_the_last_mark_is_the_record(folder: Path) -> None:
     writer = fill(folder, [("a", BOB, SET), ("a", ALICE, CLEARED)])
     done = erase(writer, "client", "phone")
     assert records(load(folder)) == [(2, done)]
