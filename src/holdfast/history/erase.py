@@ -163,23 +163,25 @@ def place_of_record(table: DeltaTable, gone: pa.Array, marks: pa.Array, upto: in
 
 
 def unused_offset(table: DeltaTable, upto: int) -> int | None:
-    """An offset without a row, behind a file or in one; the highest that is easily found."""
+    """An offset without a row: behind a file, in one, or before the first."""
     data = table.to_pyarrow_dataset()
-    for file in reversed(data_files(table)):
+    files = data_files(table)
+    for file in reversed(files):
         near = (pc.field("offset") >= file.first) & (pc.field("offset") <= file.last + 1)
         used = set(data.to_table(columns=["offset"], filter=near)["offset"].to_pylist())
         unused = next((one for one in range(min(file.last + 1, upto), file.first, -1) if one not in used), None)
         if unused is not None:
             return unused
-    return None
+    return files[0].first - 1 if files and files[0].first > 1 else None
 
 
 def append_record(table: DeltaTable, offset: int, erasure: Erasure) -> None:
-    """The record in a row that takes nobody's place, with the time of the row before it."""
-    start = max(file.first for file in data_files(table) if file.first <= offset)
-    near = (pc.field("offset") >= start) & (pc.field("offset") <= offset)
-    before = table.to_pyarrow_dataset().to_table(columns=["timestamp"], filter=near)
-    place = {"offset": offset, "timestamp": pc.max(before["timestamp"]).as_py(), "mark": False}
+    """The record in a row that takes nobody's place, with the time of the row before it, or of the first."""
+    firsts = [file.first for file in data_files(table)]
+    start = max((first for first in firsts if first <= offset), default=firsts[0])
+    near = (pc.field("offset") >= start) & (pc.field("offset") <= max(start, offset))
+    rows = table.to_pyarrow_dataset().to_table(columns=["timestamp"], filter=near)
+    place = {"offset": offset, "timestamp": pc.max(rows["timestamp"]).as_py(), "mark": False}
     row = pa.Table.from_pylist([left_behind(place, True, erasure)], arrow_schema())
     write_deltalake(table, row, mode="append", writer_properties=WRITING)
 

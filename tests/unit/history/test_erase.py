@@ -133,22 +133,28 @@ def test_a_topic_leaves_nothing_but_the_record(folder: Path) -> None:
     assert [(row["offset"], row["topic"]) for row in rows_of(folder)] == [(2, "home/x/2"), (3, ERASED_TOPIC), (4, "k")]
 
 
-def test_where_every_row_leaves_a_mark_the_record_takes_an_offset_that_has_no_row(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("offsets", "upto", "place"), [((1, 3, 4), 4, 2), ((1, 2, 3), 5, 4), ((1, 2, 4), 4, 3), ((7, 8, 9), 9, 6)]
+)
+def test_where_every_row_leaves_a_mark_the_record_takes_an_offset_that_has_no_row(
+    folder: Path, offsets: tuple[int, int, int], upto: int, place: int
+) -> None:
     """A mark that names the user would tell every reader of its topic who had published there."""
     writer = HistoryWriter(folder, folder.parent / "quarantine")
-    writer.append([published("a", token(1), 1, BOB, SET), published("a", token(3), 3, ALICE, SET)], 3)
-    writer.append([published("a", token(4), 4, BOB, SET)], 4)
+    first, second, third = offsets
+    writer.append([published("a", token(1), first, BOB, SET), published("a", token(3), second, ALICE, SET)], second)
+    writer.append([published("a", token(4), third, BOB, SET)], upto)
     done = erase(writer, "user", "alice")
-    assert records(load(folder)) == [(2, done)]
+    assert records(load(folder)) == [(place, done)]
     rows = rows_of(folder)
-    assert [(row["offset"], row["topic"], row["outcome"]) for row in rows] == [
-        (1, "a", "set"),
-        (2, ERASED_TOPIC, "live"),
-        (3, "a", "cleared"),
-        (4, "a", "set"),
-    ]
+    assert {row["offset"]: (row["topic"], row["outcome"]) for row in rows} == {
+        first: ("a", "set"),
+        second: ("a", "cleared"),
+        third: ("a", "set"),
+        place: (ERASED_TOPIC, "live"),
+    }
     assert [row["timestamp"] for row in rows] == sorted(row["timestamp"] for row in rows)
-    assert [row["offset"] for row in rows if "alice" in str(row)] == [2]
+    assert [row["offset"] for row in rows if "alice" in str(row)] == [place]
 
 
 def test_where_every_offset_is_taken_the_last_mark_is_the_record(folder: Path) -> None:
