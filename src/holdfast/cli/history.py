@@ -4,11 +4,12 @@ import asyncio
 import fcntl
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -34,6 +35,8 @@ LOOK_EVERY_S = 0.2
 BEGUN_AFTER_S = 60.0
 JOURNAL_S = 10.0  # the state follows within a second
 LOCK_NAME = "history.lock"
+# How the command that removes retained messages is told which, by the kind of selector.
+REMOVED_BY = {"topic": "", "user": "--publisher ", "client": "'#' --client-id "}
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -55,16 +58,16 @@ def history() -> None:
     """
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
     """What was found or has gone: rows of the history, and of each table of the pipeline unless a run sees to that."""
 
     dry_run: bool
-    selector: str
+    selector: Selector
     upto: int
     rows: int
     in_force: int
-    tables: dict[str, int] | None = field(default_factory=dict)
+    tables: dict[str, int] | None
     name: str | None = None
     in_journal: bool = False
 
@@ -123,19 +126,20 @@ def erase(
     selector = Selector(kind, value)
     where = find_locations(None, tables, data, config)
     folder = folder_of(data, config)
-    # The number of rows in the end is the writer's; what came meanwhile counts too.
-    found = look(folder, selector)
-    outcome = Outcome(not yes, str(selector), found.upto, found.found.rows.num_rows, len(found.found.in_force))
     if not yes:
-        outcome.tables = in_tables(where.tables, folder, selector, None)
-        report(outcome, as_json, found.found)
-    request = erasures.ask(folder, kind, value, now_ms())
-    done = asyncio.run(carry_out(folder, request))
-    outcome.name, outcome.upto, outcome.rows = done.name, done.upto, done.rows
-    outcome.tables = in_tables(where.tables, folder, selector, done.name)
-    outcome.in_force = len(look(folder, selector).found.in_force)
-    outcome.in_journal = not within(JOURNAL_S, lambda: folder.journal_keeps_from() > done.upto)
-    report(outcome, as_json)
+        upto, found = look(folder, selector)
+        counted = in_tables(where.tables, folder, selector, None)
+        report(Outcome(True, selector, upto, found.rows.num_rows, len(found.in_force), counted), as_json, found)
+    done = asyncio.run(carry_out(folder, erasures.ask(folder, kind, value, now_ms())))
+    try:
+        gone = in_tables(where.tables, folder, selector, done.name)
+    except UsageError as error:
+        raise UsageError(
+            f"erased {done.rows} rows of the history, and none of the pipeline's tables: {error}"
+        ) from None
+    _, left = look(folder, selector)
+    in_journal = not within(JOURNAL_S, lambda: folder.journal_keeps_from() > done.upto)
+    report(Outcome(False, selector, done.upto, done.rows, len(left.in_force), gone, done.name, in_journal), as_json)
 
 
 @app.command("erasures")
@@ -179,19 +183,14 @@ def folder_of(data: str | None, config: Path | None) -> DataFolder:
     return folder
 
 
-@dataclass(frozen=True)
-class Looked:
-    upto: int
-    found: "Found"
-
-
-def look(folder: DataFolder, selector: Selector) -> Looked:
+def look(folder: DataFolder, selector: Selector) -> tuple[int, "Found"]:
+    """The last offset in the history, and what is there up to it."""
     from holdfast.history.erase import find
     from holdfast.history.table import last_offset, load
 
     with notes.status("looking through the history"):
         table = load(folder.history)
-        return Looked(last_offset(table), find(table, selector, last_offset(table), now_ms()))
+        return last_offset(table), find(table, selector, last_offset(table), now_ms())
 
 
 async def carry_out(folder: DataFolder, request: erasures.Request) -> erasures.Request:
@@ -310,10 +309,10 @@ def lines_of(outcome: Outcome) -> list[str]:
             "a pipeline run is at work: it erases from its tables by itself, after its next look at the history"
         )
     if outcome.in_force:
-        flag = {"topic": "", "user": "--publisher ", "client": "'#' --client-id "}[outcome.selector.partition(" ")[0]]
+        remove = f"holdfast retained rm {REMOVED_BY[outcome.selector.kind]}{shlex.quote(outcome.selector.value)}"
         lines.append(
-            f"{outcome.in_force} rows stay, because their messages are retained now: remove these with `holdfast "
-            f"retained rm {flag}'{outcome.selector.partition(' ')[2]}'`, and erase again"
+            f"{outcome.in_force} rows stay, because their messages are retained now: remove these with `{remove}`, and "
+            "erase again"
         )
     if outcome.dry_run:
         lines.append("nothing is erased without --yes")
