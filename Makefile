@@ -7,7 +7,7 @@ CONFIG := $(wildcard holdfast.toml)
 TSC := scripts/typescript/node_modules/.bin/tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready dependencies run demo test test-cluster test-long check crash jepsen bench bench-spark docs conformance fuzz chaos audit sbom format clean
+.PHONY: help setup ready dependencies run demo test test-cluster test-long check crash jepsen bench bench-spark docs conformance fuzz chaos audit sbom lock image base-image sbom-image format clean
 
 help:
 	@echo 'make setup        install everything needed into .venv and compile; safe to repeat'
@@ -27,6 +27,10 @@ help:
 	@echo 'make chaos        2 000 clients that behave badly for a minute, and a pair that must not notice'
 	@echo 'make audit        look up known holes in the dependencies'
 	@echo 'make sbom         list what a build is made of, as sbom.json (CycloneDX)'
+	@echo 'make sbom-image   list what the image is made of, as sbom-image.json, from what it installs'
+	@echo 'make lock         write requirements/*.txt again, versions with hashes; ARGS=--upgrade takes the newest'
+	@echo 'make base-image   find out the digest of what the image is built on, and write it down; needs docker'
+	@echo 'make image        build the image holdfast, from locked packages on a base of known digest; needs docker'
 	@echo 'make format       format the code and mend what the linter can'
 	@echo 'make clean        remove what setup and builds have made, data excepted'
 
@@ -62,6 +66,7 @@ check: dependencies
 	@if [ -x $(TSC) ]; then echo $(TSC) -p src/holdfast/ui && $(TSC) -p src/holdfast/ui; \
 	    else echo 'check: TypeScript is not installed (it needs npm): the types of the dashboard are not checked'; fi
 	$(BIN)/lint-imports
+	scripts/base-image --form >/dev/null
 
 crash: ready
 	@$(BIN)/python tests/crash_story.py --rounds $(or $(ROUNDS),1000)
@@ -99,6 +104,18 @@ audit: dependencies
 
 sbom: dependencies
 	@scripts/sbom > sbom.json && echo 'wrote sbom.json'
+
+sbom-image: dependencies
+	@scripts/sbom --image > sbom-image.json && echo 'wrote sbom-image.json'
+
+lock: dependencies
+	@scripts/lock $(ARGS)
+
+base-image:
+	@scripts/base-image --pin
+
+image:
+	@base="$$(scripts/base-image)" && docker build --build-arg BASE="$$base" -f deploy/Dockerfile -t holdfast .
 
 format: dependencies
 	$(BIN)/ruff format .

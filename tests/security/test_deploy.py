@@ -62,3 +62,35 @@ def test_the_image_asks_for_a_login_by_default() -> None:
     assert not any(listener.allow_anonymous for listener in settings.listeners())
     problems = [problem for problem in problems_of(settings, {}) if problem.key != "auth.password_file"]
     assert problems == []
+
+
+def base_image(
+    tmp_path: Path, base: str, dockerfile: str | None = None, *words: str
+) -> subprocess.CompletedProcess[str]:
+    """What `scripts/base-image` says of a tree with that base."""
+    for name in ("scripts/base-image", "deploy/Dockerfile"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(DEPLOY.parent / name, tmp_path / name)
+    (tmp_path / "deploy/base-image").write_text(f"# why\n{base}\n")
+    if dockerfile is not None:
+        (tmp_path / "deploy/Dockerfile").write_text(dockerfile)
+    command = ["bash", str(tmp_path / "scripts/base-image"), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+PINNED = f"python:3.11-slim-bookworm@sha256:{'0f' * 32}"
+
+
+def test_the_image_is_built_on_a_base_of_known_digest_or_not_at_all(tmp_path: Path) -> None:
+    assert base_image(tmp_path, PINNED).stdout.strip() == PINNED
+    for loose in ("python:3.11-slim-bookworm", "python", f"{PINNED}0", "python:3.11@sha256:"):
+        done = base_image(tmp_path, loose)
+        assert done.returncode == 1, loose
+        assert "expected NAME:TAG@sha256" in done.stderr
+    assert "scripts/base-image" in (DEPLOY.parent / "Makefile").read_text()
+
+
+def test_no_stage_of_the_image_stands_on_anything_else(tmp_path: Path) -> None:
+    assert base_image(tmp_path, PINNED, "FROM ${BASE} AS build\nFROM debian:12\n").returncode == 1
+    here = subprocess.run(["bash", str(DEPLOY.parent / "scripts/base-image"), "--form"], check=False)
+    assert here.returncode == 0

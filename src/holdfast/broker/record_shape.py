@@ -121,6 +121,8 @@ def is_whole(record: bytes) -> bool:
 
 
 def is_whole_message(record: bytes, start: int) -> bool:
+    if record[start + HEAD_SIZE - 1] > 0x7F:  # the highest byte of its offset, which is no negative number
+        return False
     topic_size = record[start + 28] | record[start + 29] << 8
     origin_size = int(read_i32_le(record, start + 30))
     properties_size = int(read_i32_le(record, start + 34))

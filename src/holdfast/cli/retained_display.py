@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from holdfast.history.schema import ERASED_PROTOCOL
+
 # A table in a pipe is not cut to the width of a screen that is not there.
 WIDTH = None if sys.stdout.isatty() else 200
 
@@ -46,7 +48,8 @@ def print_messages(found: list[dict[str, Any]], as_json: bool) -> None:
 def print_history(rows: list[dict[str, Any]]) -> None:
     table = Table("offset", "time", "outcome", "qos", "publisher", "size", "payload", box=None, pad_edge=False)
     for row in rows:
-        who = row["publisher"]["client_id"]
+        erased = row["publisher"]["protocol"] == ERASED_PROTOCOL
+        who = "(erased)" if erased else row["publisher"]["client_id"]
         cells = [
             row["version"],
             time_text(row["stored_at"]),

@@ -13,7 +13,8 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from holdfast.broker.topics import matches
-from holdfast.history.schema import OUTCOME_CLEARED, OUTCOME_SET
+from holdfast.history.erased import Erasure, erasure_of
+from holdfast.history.schema import ERASED_PROTOCOL, OUTCOME_CLEARED, OUTCOME_SET
 from holdfast.history.table import complete_from, data_files, last_offset, live_from, load
 
 MICROSECONDS = pa.timestamp("us", tz="UTC")
@@ -152,6 +153,14 @@ def batches_within(data: ds.Dataset, wanted: pc.Expression, most_bytes: int) -> 
         if size > most_bytes:
             return pa.Table.from_batches(batches, data.schema), False
     return pa.Table.from_batches(batches, data.schema), True
+
+
+def records(table: DeltaTable) -> list[tuple[int, Erasure]]:
+    """The erasures of a table, finished or not, with the offsets of their records."""
+    wanted = pc.field("protocol") == ERASED_PROTOCOL
+    rows = table.to_pyarrow_dataset().to_table(columns=["offset", "user_properties"], filter=wanted)
+    known = ((row["offset"], erasure_of(row)) for row in rows.sort_by("offset").to_pylist())
+    return [(offset, erasure) for offset, erasure in known if erasure is not None]
 
 
 def last_verdicts(rows: pa.Table) -> pa.Table:

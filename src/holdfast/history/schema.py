@@ -44,6 +44,13 @@ RETENTION_APP_ID: Final = "holdfast-retention"
 # from its beginning: it was made when there was no choice, or by a broker that has always recorded all.
 LIVE_APP_ID: Final = "holdfast-live"
 
+# What an erasure leaves behind: rows without payload, known by a protocol that no client can have. One of them says
+# what was erased, under a topic that only the broker may write to where its place is free. The transaction counts the
+# erasures that are finished.
+ERASED_PROTOCOL: Final = "erased"
+ERASED_TOPIC: Final = "$holdfast/erased"
+ERASED_APP_ID: Final = "holdfast-erased"
+
 # Also an application transaction (Delta refuses table properties it does not know). A reader refuses a table whose
 # number is above the one it knows; a table without one is of version 1.
 FORMAT_APP_ID: Final = "holdfast-format"

@@ -8,6 +8,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, WriterPropertie
 
 from holdfast.errors import StoreError
 from holdfast.history.schema import (
+    ERASED_APP_ID,
     FORMAT_APP_ID,
     FORMAT_VERSION,
     LIVE_APP_ID,
@@ -55,13 +56,21 @@ def create(folder: Path) -> DeltaTable:
 def load(folder: Path) -> DeltaTable:
     """Returns the table as it is now. Raises StoreError when there is none, or when it cannot be read."""
     try:
-        table = DeltaTable(str(folder))
+        table = open_again(folder)
     except Exception as error:  # the library's own tree of errors has no root that is public
         raise StoreError(f"history table in {folder} cannot be opened: {first_line(error)}") from error
     found = table.transaction_version(FORMAT_APP_ID) or 1
     if found > FORMAT_VERSION:
         raise StoreError(f"history table in {folder} has format {found}, this version reads up to {FORMAT_VERSION}")
     return table
+
+
+def open_again(folder: Path) -> DeltaTable:
+    """Opens the table, twice where an erasure has just taken away the part of the log that was being read."""
+    try:
+        return DeltaTable(str(folder))
+    except Exception:
+        return DeltaTable(str(folder))
 
 
 def last_offset(table: DeltaTable) -> int:
@@ -78,6 +87,11 @@ def live_from(table: DeltaTable) -> int:
     """Returns the offset from which on publishes without RETAIN are rows too; 0 when they are not recorded now."""
     found = table.transaction_version(LIVE_APP_ID)
     return 1 if found is None else found
+
+
+def erasures_finished(table: DeltaTable) -> int:
+    """Returns the number of the last erasure that is finished."""
+    return table.transaction_version(ERASED_APP_ID) or 0
 
 
 def data_files(table: DeltaTable) -> list[DataFile]:

@@ -2,7 +2,8 @@
 
 Retention never breaks the fold. Of the rows it drops, those that were still in force stay: for each topic the row that
 set what was retained at that moment. So the retained set of any later moment can still be computed, and only the past
-before that moment is forgotten.
+before that moment is forgotten. What says that something was erased stays too: tables that were made of the rows may
+not have followed yet.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from holdfast.errors import StoreError
-from holdfast.history.reader import last_verdicts
+from holdfast.history.reader import last_verdicts, records
 from holdfast.history.schema import OUTCOME_SET, RETENTION_APP_ID
 from holdfast.history.table import WRITING, DataFile, complete_from, data_files, first_line
 
@@ -67,7 +68,9 @@ def drop(table: DeltaTable, bound: int, now_ms: int) -> int:
         return 0
     old = table.to_pyarrow_dataset().filter(pc.field("offset") < bound)
     rows: int = old.count_rows()
-    kept = in_force(old.to_table(columns=["offset", "topic", "outcome", "expires_at"]), now_ms)
+    held = in_force(old.to_table(columns=["offset", "topic", "outcome", "expires_at"]), now_ms)
+    erasures = pa.array([offset for offset, _ in records(table) if offset < bound], pa.int64())
+    kept = pa.concat_arrays([held, erasures])
     if rows - len(kept) < max(1, rows * WORTH_DROPPING):
         return 0
     content = old.filter(pc.field("offset").isin(kept)).to_table().sort_by("offset")

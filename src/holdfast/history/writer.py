@@ -91,6 +91,10 @@ class HistoryWriter:
             raise StoreError(f"history cannot be written: {first_line(error)}") from error
         self.last = upto
 
+    def reload(self) -> None:
+        """Opens the table anew. Call after an erasure, which takes away the log that the open one has read."""
+        self.table = load(self.folder)
+
     def sync(self, now_s: float) -> None:
         """Makes every commit so far survive a power cut. Only then may the journal forget the rows."""
         try:

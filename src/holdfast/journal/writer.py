@@ -89,6 +89,14 @@ class Reserve:
     next_offset: int
 
 
+@dataclass(frozen=True)
+class Seal:
+    """The segment that is being written to is to end, so that it goes when everyone has passed it."""
+
+
+Item = Append | Passed | Reserve | Seal
+
+
 class Journal:
     """Open it, `start` it, `append` from the thread that `schedule` reports to, `close` it.
 
@@ -139,7 +147,7 @@ class Journal:
             self.disk.remove(folder / str(end.name))
         self.watermark = Watermark(folder, write=True)
         self.watermark.set(self.durable)
-        self.queue: SimpleQueue[Append | Passed | Reserve | None] = SimpleQueue()
+        self.queue: SimpleQueue[Item | None] = SimpleQueue()
         self.aside: list[Append] = []  # handed over, and to be committed by the caller itself
         self.queued = 0  # items that the thread was given, and
         self.done = 0  # those that it is done with
@@ -189,7 +197,7 @@ class Journal:
         self.appended += len(chunk.data)
         self.aside.append(Append(chunk, done, False))
 
-    def put(self, item: "Append | Passed | Reserve | None") -> None:
+    def put(self, item: "Item | None") -> None:
         self.queued += 1
         self.queue.put(item)
 
@@ -235,6 +243,11 @@ class Journal:
         """A consumer keeps everything up to `offset` by itself now."""
         self.put(Passed(consumer, offset))
 
+    def seal(self) -> None:
+        """Begin another segment. What has been written goes from the disk as soon as all consumers have passed it."""
+        self.commit_there()
+        self.put(Seal())
+
     def reserve(self, next_offset: int) -> None:
         """Offsets below this have been given out, maybe to records that are not journalled. Call now and then."""
         if next_offset + RESERVE // 2 > self.reserved:
@@ -272,20 +285,20 @@ class Journal:
         self.tell(appends)
         return not stop
 
-    def try_handle(self, appends: list[Append], batch: list[Append | Passed | Reserve]) -> None:
+    def try_handle(self, appends: list[Append], batch: list[Item]) -> None:
         try:
             self.handle(appends, batch)
         except Exception as error:  # a defect must not leave acknowledgements waiting for ever
             self.stall(error)
 
-    def gather(self) -> tuple[list[Append | Passed | Reserve], bool]:
+    def gather(self) -> tuple[list[Item], bool]:
         """Everything that waits, at least one item unless there is something to do without."""
         timeout: float | None = None
         if self.held or not self.healthy:
             timeout = self.options.retry_s
         elif self.unsynced:
             timeout = max(0.0, self.synced_at + self.options.background_sync_s - monotonic())
-        batch: list[Append | Passed | Reserve] = []
+        batch: list[Item] = []
         size = 0
         with suppress(Empty):
             item = self.queue.get(timeout=timeout)
@@ -299,7 +312,7 @@ class Journal:
             return batch, True
         return batch, False
 
-    def handle(self, appends: list[Append], batch: list[Append | Passed | Reserve]) -> None:
+    def handle(self, appends: list[Append], batch: list[Item]) -> None:
         given_out = 0
         for item in batch:
             if isinstance(item, Passed):
@@ -322,6 +335,22 @@ class Journal:
             else:
                 self.hold(firm)
         self.handled += sum(len(chunk.data) for chunk in chunks)
+        if any(isinstance(item, Seal) for item in batch):
+            self.end_segment()
+
+    def end_segment(self) -> None:
+        """End the segment where there is a record in it, and make sure that the next one says what is reserved."""
+        if self.segment is None or self.segment.name.first > self.last or self.held or not self.healthy:
+            return
+        self.seal_segment(self.segment)
+        self.commit([], [], True, 0)
+        self.drop(self.retention.take_passed(keep=1 if self.segment is None else 0))
+
+    def seal_segment(self, segment: Segment) -> None:
+        segment.seal()
+        self.on_synced()
+        self.retention.sealed.append(SealedSegment(segment.name, segment.size, self.last))
+        self.segment = None
 
     def commit(self, chunks: list[Chunk], firm: list[Chunk], must_sync: bool, given_out: int) -> None:
         """Write `chunks` behind what is held, and sync if somebody waits or it is time.
@@ -363,10 +392,7 @@ class Journal:
         """See to it that there is a segment for `size` more bytes."""
         segment = self.segment
         if segment is not None and segment.size > HEAD_SIZE and segment.size + size > self.options.segment_bytes:
-            segment.seal()
-            self.on_synced()
-            self.retention.sealed.append(SealedSegment(segment.name, segment.size, self.last))
-            self.segment = None
+            self.seal_segment(segment)
         open_size = size + (self.segment.size if self.segment is not None else 0)
         excess = self.retention.take_excess(open_size)
         if excess:

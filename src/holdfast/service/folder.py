@@ -17,7 +17,7 @@ from holdfast.errors import UsageError
 from holdfast.journal.reader import Reader
 from holdfast.journal.watermark import Watermark
 from holdfast.service.live import LiveSource
-from holdfast.service.past import Past, wall_clock_ms
+from holdfast.service.past import Past, answered, wall_clock_ms
 from holdfast.service.source import BrokerHandle, RetainedSource, RetainedWriter
 from holdfast.state.store import StateStore
 from holdfast.storage.disk_index import DiskIndex
@@ -110,7 +110,7 @@ class FolderSource(RetainedSource):
 
     async def ask(self, question: Callable[Concatenate[Past, P], T], *given: P.args, **named: P.kwargs) -> T:
         self.reads_history = True
-        return question(self.past, *given, **named)
+        return answered(self.past, question, *given, **named)
 
     def close(self) -> None:
         if self.store is not None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from holdfast.broker.message import Message, Publisher, topic_field
 from holdfast.errors import StoreError
@@ -38,7 +38,13 @@ MOMENT_FRESH_S = 300.0
 SETTLED_MS = 10_000
 PROTOCOL = "api"
 
+ATTEMPTS = 5
+# Arrow and the library of the table each have words of their own for a file that is not there.
+GONE = ("not found", "no such file")
+
 Row = dict[str, Any]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -164,6 +170,17 @@ def wall_clock_ms() -> int:
     return int(time.time() * 1000)
 
 
+def answered(past: "Past", question: Callable[Concatenate["Past", P], T], *given: P.args, **named: P.kwargs) -> T:
+    """The answer, from the table as it is then when files of the one that was asked are being deleted meanwhile."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return question(past, *given, **named)
+        except Exception as error:
+            if not any(words in str(error).lower() for words in GONE):
+                raise
+    return question(past, *given, **named)
+
+
 class Past:
     """Threads may ask at the same time. Questions raise StoreError when the table cannot be read. `live_from` is None
     in their answers before there is a table.
@@ -177,6 +194,7 @@ class Past:
         self.moment_bytes = moment_bytes
         self.lock = Lock()
         self.moments: OrderedDict[Moment, RetainedAt] = OrderedDict()
+        self.erasures = 0  # when the last one was asked for or done, as the folder of requests says
 
     def reader(self) -> "HistoryReader | None":
         """A reader of its own for each question: threads do not share one. None before there is a table."""
@@ -306,8 +324,17 @@ class Past:
             if sum(map(size_of, found.values())) < PAGE_BYTES // 100:
                 portion = len(offsets)
 
+    def forget_erased(self) -> None:
+        """What was read before rows were erased may have them still."""
+        requests = self.folder.parent / "erasures"
+        changed = requests.stat().st_mtime_ns if requests.is_dir() else 0
+        if changed != self.erasures:
+            self.moments.clear()
+            self.erasures = changed
+
     def kept(self, moment: Moment) -> RetainedAt | None:
         with self.lock:
+            self.forget_erased()
             known = self.moments.get(moment)
             if known is None or known.made_at_s + MOMENT_FRESH_S <= time.monotonic():
                 return None
@@ -339,6 +366,7 @@ class Past:
         found = RetainedAt(rows, whole, settled)
         if has_wildcard(moment.topic_filter):
             with self.lock:
+                self.forget_erased()
                 self.moments[moment] = found
                 self.moments.move_to_end(moment)
                 while len(self.moments) > MOMENTS_KEPT:

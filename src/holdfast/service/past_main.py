@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from holdfast.errors import StoreError
 from holdfast.history.libraries import load_arrow_alone
-from holdfast.service.past import Past
+from holdfast.service.past import Past, answered
 from holdfast.storage.follower_main import give_way, prepare_process
 
 MODULE = "holdfast.service.past_main"
@@ -52,7 +52,7 @@ class Answers:
 
     def answer(self, number: int, question: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> None:
         try:
-            answer = frame((number, True, question(self.past, *given, **named)))
+            answer = frame((number, True, answered(self.past, question, *given, **named)))
         except StoreError as error:
             answer = frame((number, False, str(error)))
         except (OSError, ValueError) as error:  # what a file of the table says is not so, or not there

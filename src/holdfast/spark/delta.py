@@ -20,12 +20,14 @@ from pyarrow.fs import FileSelector
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.errors import StoreError, UsageError
+from holdfast.history.forget import forget_versions
 from holdfast.spark.ranges import filesystem_of
 
 APP_ID = "holdfast-pipeline"
 MARK_APP_ID = "holdfast-pipeline-mark"
 FROM_APP_ID = "holdfast-pipeline-from"
 MADE_APP_ID = "holdfast-pipeline-made-by"
+ERASED_APP_ID = "holdfast-pipeline-erased"
 # What the files of a table with rows that ended are called: a batch rewrites open ones and adds closed ones.
 OPEN, CLOSED = "open-", "closed-"
 ARROW_TYPES = {
@@ -121,6 +123,8 @@ class Table:
         self.applied = self._delta.transaction_version(APP_ID) or 0
         # the retention mark of history when its rows were last read: what was gone by then was known to be
         self.mark = self._delta.transaction_version(MARK_APP_ID) or 0
+        # the number of the last erasure that it has followed
+        self.erased = self._delta.transaction_version(ERASED_APP_ID) or 0
         # the mark of its first batch: of what happened before, only what was retained then is in the table
         self.complete_from = self._delta.transaction_version(FROM_APP_ID) or 0
 
@@ -204,6 +208,23 @@ class Table:
                 swept += 1
         self._unreferenced = seen
         return swept
+
+    def forget(self, erased: int) -> None:
+        """Delete all but the newest version, from the disk too, and note the number of the last erasure that it has
+        followed, where that is not 0. Elsewhere than on a disk, what the log says of older versions stays for its day.
+        """
+        said = [Transaction(ERASED_APP_ID, erased)] if erased else []
+        try:
+            if "://" in self.root:
+                self._delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+                properties = CommitProperties(app_transactions=said)
+                self._delta.create_write_transaction([], "append", self._delta.schema(), commit_properties=properties)
+            else:
+                forget_versions(self._delta, Path(self.root), said)
+            self._delta = DeltaTable(self.root)
+        except (DeltaError, OSError) as error:
+            raise StoreError(f"the table at {self.root} cannot be written: {error}") from None
+        self._read_log()
 
     def tidy(self) -> None:
         """What an idle moment is for: remove files replaced over an hour ago and fold the log into a checkpoint."""

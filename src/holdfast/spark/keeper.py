@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -20,7 +21,7 @@ from pyspark.sql import functions as F
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.schema import COLUMNS
-from holdfast.spark import leaves
+from holdfast.spark import erase, leaves
 from holdfast.spark.delta import CLOSED, DataFile, Shape, Table, absolute
 from holdfast.spark.failure import check_whole
 from holdfast.spark.files import REPORT_SCHEMA, add_action, read_file, write_file, write_files
@@ -251,6 +252,15 @@ class Keeper:
         runs = leaves.share_out(touched.files)
         merged = after(table.frame(self.spark, touched.files))
         table.commit(leaves.rewrite(table, merged, runs, touched), touched.files, batch.end, self.history.mark)
+
+    def follow_erasures(self) -> int:
+        """Erase what has been erased from history, once the tables have come past it; returns how many rows went."""
+        tables = {name: self.tables[name] for name in erase.FOLLOWED}
+        done = min(table.erased for table in tables.values())
+        reached = min(self.tables[name].applied for name in BY_TOPIC)
+        # in order: who has followed one has followed all before it
+        ready = list(takewhile(lambda one: reached >= min(one.upto + 1, self.history.end), self.history.erasures(done)))
+        return erase.follow(tables, ready) if ready else 0
 
     def refresh_hygiene(self, now: datetime, between: Callable[[], object] = bool) -> None:
         """Make `hygiene` anew from `retained`; it is small, and time changes it even when nobody publishes.

@@ -23,7 +23,10 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.fs import FileSystem, LocalFileSystem
 
 from holdfast.errors import StoreError, UsageError
+from holdfast.history.erased import Erasure, erasure_of
 from holdfast.history.schema import (
+    ERASED_APP_ID,
+    ERASED_PROTOCOL,
     FORMAT_APP_ID,
     FORMAT_VERSION,
     LIVE_APP_ID,
@@ -115,9 +118,12 @@ class History:
         self._read_log()
 
     def refresh(self) -> None:
+        before = self._table.version()
         try:
-            before = self._table.version()
-            self._table.update_incremental()
+            try:
+                self._table.update_incremental()
+            except DeltaError:  # an erasure takes away the log that was read
+                self._table = DeltaTable(self.location)
         except (DeltaError, OSError) as error:
             raise StoreError(f"the history table at {self.location} cannot be read again: {error}") from None
         if self._table.version() != before:
@@ -149,6 +155,8 @@ class History:
         self.rows = sum(file.rows for file in self.files)
         # below this offset only those rows are left that were in force when retention passed; 0 when it never did
         self.mark = self._table.transaction_version(RETENTION_APP_ID) or 0
+        # the number of the last erasure that is finished
+        self.erased = self._table.transaction_version(ERASED_APP_ID) or 0
         # from this offset on publishes without RETAIN are rows too; 0 while they are not recorded
         live_from = self._table.transaction_version(LIVE_APP_ID)
         self.live_from = 1 if live_from is None else live_from
@@ -199,6 +207,15 @@ class History:
         if self.files and 1 < start < self.start and not known:
             return Dropped(start, self.start)
         return None
+
+    def erasures(self, after: int) -> list[Erasure]:
+        """What has been erased since the erasure of that number, in order."""
+        if self.erased <= after:
+            return []
+        wanted = pc.field("protocol") == ERASED_PROTOCOL
+        rows = self._table.to_pyarrow_dataset().to_table(columns=["user_properties"], filter=wanted)
+        found = [erasure for row in rows.to_pylist() if (erasure := erasure_of(row)) is not None]
+        return sorted((one for one in found if after < one.number <= self.erased), key=lambda one: one.number)
 
     def lacks_live(self, start: int) -> str:
         """Why publishes without RETAIN are missing from offset `start` on, in a sentence; empty when they are not."""

@@ -212,6 +212,8 @@ class DiskStorage:
         elif report.paused is not None and name in self.paused:
             del self.paused[name]
             log.info("there is room again", extra={"part": name})
+        if report.seal:
+            self.recovered.journal.seal()
         if report.loss:
             log.error("loss", extra={"part": name, "detail": report.loss})
         if report.note:

@@ -4,6 +4,7 @@ lock           held while a broker runs
 journal/       segments, and the page that says how far they are durable
 state/         LMDB
 history/       the Delta table; history.lock beside it
+erasures/      what operators have asked to be erased from the history
 quarantine/    bytes that could not be read, kept for an operator who wants to look
 """
 
@@ -34,6 +35,10 @@ class DataFolder:
     @property
     def history(self) -> Path:
         return self.root / "history"
+
+    @property
+    def erasures(self) -> Path:
+        return self.root / "erasures"
 
     @property
     def quarantine(self) -> Path:

@@ -20,7 +20,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,11 +32,14 @@ from holdfast.errors import StoreError
 from holdfast.history.libraries import load_arrow_alone
 from holdfast.journal.reader import Reader
 from holdfast.journal.watermark import Watermark
+from holdfast.storage import erasures
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.history_options import HistoryOptions, Resting
 from holdfast.storage.reserve import ROOM_TO_GO_ON, Space, shown, space_at
 
 if TYPE_CHECKING:
+    from holdfast.history.erase import Step
+    from holdfast.history.erased import Erasure
     from holdfast.history.writer import HistoryWriter
     from holdfast.state.store import StateStore
 
@@ -47,6 +50,7 @@ SYNC_EVERY_S = 10.0
 COMPACT_EVERY_S = 60.0
 RETAIN_EVERY_S = 300.0
 VACUUM_EVERY_S = 600.0
+ERASE_AT_ONCE_S = 1.0  # then rows that have come meanwhile are written
 UPKEEP_LATE_S = 3600.0  # by how much upkeep may be late while nothing is written: it loads the libraries
 COLLECT_AT = 100_000  # objects since the last time that garbage was looked for
 
@@ -124,7 +128,7 @@ class HistoryFollower(Follower):
     Rows up to offset `reached` are committed, those up to `safe` survive a power cut. While `paused`, there is less
     free space than is reserved for others: nothing is appended and nothing joined, but what is too old goes. The last
     rows came at `busy_at`. A watcher has found no rows between the offsets `watched`, of which the first is the
-    table's.
+    table's. While rows are `erased`, for the request `erasing`, the table is written to and nothing else is done to it.
     """
 
     batch_bytes = 32 << 20  # a commit each
@@ -133,6 +137,8 @@ class HistoryFollower(Follower):
     safe = 0
     paused = False
     busy_at = 0.0
+    erasing: erasures.Request | None = None
+    erased: "Iterator[Step]"
 
     def __init__(
         self,
@@ -162,6 +168,9 @@ class HistoryFollower(Follower):
             # What a watcher has passed over may be gone from the journal, which is no loss.
             self.reached = max(self.writer.last, upto) if self.writer.last >= since else self.writer.last
             self.sync()
+            self.erasing = None
+            erasures.ask_again(self.folder, self.writer.last)
+            erasures.forget(self.folder)
         except BaseException:
             self.writer.close()  # or the next try would find the table in use
             raise
@@ -193,10 +202,12 @@ class HistoryFollower(Follower):
         from holdfast.history import upkeep
 
         self.every("sync", SYNC_EVERY_S, self.sync)
+        if self.erase():
+            return
         if not self.paused:
             self.every("compact", COMPACT_EVERY_S, lambda: upkeep.compact(self.writer.table))
         self.every("retain", RETAIN_EVERY_S, self.retain)
-        self.every("vacuum", VACUUM_EVERY_S, lambda: upkeep.vacuum(self.writer.table))
+        self.every("vacuum", VACUUM_EVERY_S, self.vacuum)
         if not self.paused and time.monotonic() - self.busy_at > self.options.rest_after_s:
             self.rest()
 
@@ -218,6 +229,52 @@ class HistoryFollower(Follower):
         dropped = retain(self.writer.table, limits, int(time.time() * 1000))
         if dropped:
             report(note=f"history dropped {dropped} rows that were past its retention")
+
+    def vacuum(self) -> None:
+        from holdfast.history.upkeep import vacuum
+
+        vacuum(self.writer.table)
+        erasures.forget(self.folder)
+
+    def erase(self) -> bool:
+        """Goes on with what operators have asked to be erased, for a moment; returns whether there is more to do.
+
+        What was in the journal when it was asked for has to be in the table first.
+        """
+        if self.erasing is None and not self.begin_erasing():
+            return False
+        assert self.erasing is not None
+        until = time.monotonic() + ERASE_AT_ONCE_S
+        for done in self.erased:
+            self.busy_at = time.monotonic()
+            if done.erasure is not None:
+                self.end_erasing(done.erasure)
+                return erasures.first_due(self.folder) is not None
+            erasures.save(self.folder, replace(self.erasing, state=erasures.RUNNING, files=done.files, of=done.of))
+            if time.monotonic() > until:
+                break
+        return True
+
+    def begin_erasing(self) -> bool:
+        asked = erasures.first_due(self.folder)
+        if asked is None or self.reached < asked.upto:
+            return False
+        from holdfast.history.erase import carry_out
+        from holdfast.history.erased import Selector
+
+        self.erasing = asked
+        selector = Selector(asked.kind, asked.value)
+        erasures.save(self.folder, replace(asked, state=erasures.RUNNING))
+        self.erased = carry_out(self.writer.table, self.folder.history, asked.name, selector, asked.at_ms)
+        return True
+
+    def end_erasing(self, done: "Erasure") -> None:
+        assert self.erasing is not None
+        self.writer.reload()
+        erasures.save(self.folder, replace(self.erasing, state=erasures.DONE, upto=done.upto, rows=done.rows))
+        self.sync()
+        report(note=f"history erased {done.rows} rows up to offset {done.upto}, asked for as {done.name}", seal=True)
+        self.erasing = None
 
     def rest(self) -> None:
         """Begins anew as a process that only watches the journal; the open files close with that."""
@@ -270,7 +327,7 @@ class HistoryWatcher(Follower):
         return self.reached
 
     def idle(self) -> None:
-        if time.monotonic() > self.upkeep_due:
+        if time.monotonic() > self.upkeep_due or erasures.first_due(self.folder) is not None:
             raise Needed
 
 

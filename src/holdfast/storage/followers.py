@@ -22,7 +22,7 @@ RESTART_S = 2.0
 class Report:
     """What a follower says, one line of JSON each: how far it has read (`at`), up to where it needs the journal no more
     (`passed`), how many records or rows that were, or a text for the operator. `paused` is why it writes nothing for
-    now, and empty when it goes on.
+    now, and empty when it goes on. `seal` asks for another segment of the journal: this one has what was erased.
     """
 
     at: int | None = None
@@ -33,6 +33,7 @@ class Report:
     loss: str = ""
     note: str = ""
     paused: str | None = None
+    seal: bool = False
 
     @staticmethod
     def of(line: bytes) -> "Report":

@@ -324,6 +324,26 @@ def test_segments_go_when_all_consumers_passed_them(folder: Path) -> None:
     assert list(range(21, 41)) == [o for o in offsets_in(folder) if o > 20]
 
 
+def test_a_segment_that_is_sealed_on_request_goes_when_all_have_passed_it_and_offsets_go_on(folder: Path) -> None:
+    bench = Bench(folder)
+    bench.put(1, 2, 3)
+    bench.journal.seal()
+    bench.journal.step()
+    assert offsets_in(folder) == [1, 2, 3]
+    for consumer in ("state", "history"):
+        bench.journal.passed(consumer, 3)
+    bench.journal.step()
+    assert offsets_in(folder) == []
+    bench.journal.seal()  # there is nothing in this one
+    bench.journal.step()
+    assert len(segment_names(Disk(), folder)) == 1
+    bench.put(4)
+    bench.journal.close(5)
+    again = Bench(folder)
+    assert again.journal.next_offset == 5
+    assert offsets_in(folder) == [4]
+
+
 class SmallDisk(Disk):
     """A disk on which a folder may have so many bytes."""
 

@@ -108,6 +108,7 @@ class Runner:
         if self.stopping:
             return
         self.keeper.refresh_hygiene(datetime.now(UTC), between)
+        self.keeper.follow_erasures()
         self.keeper.compact("retained_intervals")
         for table in self.keeper.tables.values():
             table.sweep(self.keep_s)

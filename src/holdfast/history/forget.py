@@ -1,0 +1,30 @@
+"""Deleting all versions of a Delta table but the newest, from the disk too."""
+
+import os
+from pathlib import Path
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+
+from holdfast.history.repair import LOG, sync_files
+
+
+def forget_versions(table: DeltaTable, folder: Path, last_words: list[Transaction]) -> None:
+    """Deletes every file that the newest version does not need, and all that the log says about older ones: it names
+    the lowest and the highest topic, client and user of each file there ever was. A commit without files comes last
+    and stays, with these transactions. Whoever has the table open has to open it anew.
+
+    Nothing goes before what takes its place is durable: a commit that a power cut tears is taken back, to files that
+    must be there.
+    """
+    sync_files(folder, 0.0)
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+    said = CommitProperties(app_transactions=last_words)
+    table.create_write_transaction([], "append", table.schema(), commit_properties=said)
+    table.update_incremental()
+    table.create_checkpoint()
+    version = table.version()
+    sync_files(folder, 0.0)
+    for path in (folder / LOG).iterdir():
+        if path.name[:20].isdigit() and int(path.name[:20]) < version:
+            os.unlink(path)
+    sync_files(folder, 0.0)
