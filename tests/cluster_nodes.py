@@ -1,4 +1,4 @@
-"""Real clusters for tests: three log servers and three nodes, as processes that can be killed, paused and started again.
+"""Real clusters for tests: log servers and nodes, as processes that can be killed, paused and started again.
 
     with ClusterNodes(folder) as cluster:
         cluster.client("a").connect("me")
