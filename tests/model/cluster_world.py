@@ -112,6 +112,7 @@ class Client:
     published: int = 0
     connects: int = 0
     will: str = ""
+    kicked: bool = False  # by an operator, who may have been faster than its goodbye
     will_waits: bool = False  # so that the client may be back before it is due
     sending: dict[int, Sending] = field(default_factory=dict)
     held: list[Packet] = field(default_factory=list)  # received and not acknowledged yet
@@ -356,6 +357,7 @@ class ClusterWorld:
         client.link, client.node = link, node.name
         node.links[client.name] = link
         client.connects += 1
+        client.kicked = False
         client.will = f"will:{client.name}:{client.connects}" if self.random.random() < 0.5 else ""
         client.will_waits = self.random.random() < 0.3
         delay = [(P.WILL_DELAY, 1)] if client.will_waits else []
@@ -408,7 +410,8 @@ class ClusterWorld:
         client.will = ""
         self.forget_link(client)
         if will:
-            self.wills[will] = {0} if self.still_has(will) else {0, 1}  # the log may know better already
+            known = self.still_has(will) and not client.kicked
+            self.wills[will] = {0} if known else {0, 1}  # the log may know better already
             self.leaving.add(will)
         if not link.connection.parked:  # whose socket is not read, so that its end is not seen
             self.carry_out(node, node.broker.lost(link.connection, self.now_ms))
@@ -416,18 +419,19 @@ class ClusterWorld:
 
     def publish(self, client: Client) -> None:
         client.published += 1
+        self.seen["published"] += 1
         name = f"{client.name}:{client.published}"
         kind = self.random.random()
         topic = self.random.choice(RETAINED)
         if kind < 0.4:
-            sending = Sending(topic, name, self.random.choice((0, 1, 1, 2)), True)
+            sending = Sending(topic, name, self.random.choice((0, 1, 2)), True)
         elif kind < 0.45:
             sending = Sending(topic, "", 1, True)
         elif kind < 0.5:
             sending = Sending(topic, name, self.random.choice((0, 1, 2)), True, expires=True)
             self.expiring.add(name)
-        elif kind < 0.75:
-            sending = Sending(f"q/{self.random.randrange(3)}", name, self.random.choice((1, 2, 2)), False)
+        elif kind < 0.85:
+            sending = Sending(f"q/{self.random.randrange(3)}", name, self.random.choice((1, 2, 2, 2)), False)
         else:
             sending = Sending(f"s/{self.random.randrange(3)}", name, 1, False)
         if client.expiry_s < FOREVER_S:
@@ -524,6 +528,7 @@ class ClusterWorld:
             if sending.received:
                 self.send(client, pubrel(packet_id))
             else:
+                self.seen[f"again at {sending.qos}"] += 1
                 self.send_publish(client, sending, packet_id)
 
     def subscribe(self, client: Client) -> None:
@@ -562,19 +567,13 @@ class ClusterWorld:
         node = self.nodes[pick.choice(NAMES)]
         client = pick.choice(self.clients)
         what = pick.random()
-        if what < 0.28:
-            if self.wire:
-                at = 0 if pick.random() < 0.7 else pick.randrange(len(self.wire))
-                fate = pick.random()
-                if fate < 0.05:
-                    del self.wire[at]
-                else:
-                    if fate < 0.12:
-                        self.wire.append(self.wire[at])
-                    self.take(at)
-        elif what < 0.58:
+        if what < 0.24:
+            for _ in range(pick.choice((1, 2, 4, 8))):
+                if self.wire:
+                    self.pass_on(0 if pick.random() < 0.7 else pick.randrange(len(self.wire)))
+        elif what < 0.48:
             if node.is_up and not node.is_paused and node.shared.sequence < len(self.log):
-                for _ in range(pick.choice((1, 1, 2, 5))):
+                for _ in range(pick.choice((1, 3, 9, 20))):
                     if node.shared.sequence < len(self.log):
                         self.read(node)
         elif what < 0.78:
@@ -596,7 +595,7 @@ class ClusterWorld:
                 self.resend(node)
         elif what < 0.96:
             if node.is_up:
-                node.is_paused = not node.is_paused
+                node.is_paused = self.random.random() < 0.2
         elif what < 0.975:
             others = [other for other in self.nodes.values() if other is not node]
             by = pick.choice(others)
@@ -608,6 +607,15 @@ class ClusterWorld:
         elif not node.is_up:
             self.restart(node)
 
+    def pass_on(self, at: int) -> None:
+        fate = self.random.random()
+        if fate < 0.03:
+            del self.wire[at]
+        else:
+            if fate < 0.08:
+                self.wire.append(self.wire[at])
+            self.take(at)
+
     def client_step(self, client: Client) -> None:
         pick = self.random
         self.read_packets(client)
@@ -617,11 +625,11 @@ class ClusterWorld:
                 self.connect(client, pick.choice(places))
             return
         what = pick.random()
-        if what < 0.5 and client.connected and client.subscribed and len(client.sending) < 6:
+        if what < 0.5 and client.connected and client.subscribed and len(client.sending) < 8:
             self.publish(client)
         elif what < 0.8:
             self.acknowledge(client, pick.choice((1, 2, 5)))
-        elif what < 0.85:
+        elif what < 0.86:
             self.cut(client)
         elif what < 0.88 and client.connected:
             self.leave(client)
@@ -650,6 +658,7 @@ class ClusterWorld:
             if places:
                 node = pick.choice(places)
                 self.seen["kicked"] += 1
+                client.kicked = True
                 self.carry_out(node, node.broker.kick(client.name, 0x98, "by an operator's wish", self.now_ms))
                 self.propose(node)
 
