@@ -410,7 +410,7 @@ class ClusterWorld:
         client.will = ""
         self.forget_link(client)
         if will:
-            known = self.still_has(will) and not client.kicked
+            known = self.still_has(will) and not client.kicked and not client.will_waits
             self.wills[will] = {0} if known else {0, 1}  # the log may know better already
             self.leaving.add(will)
         if not link.connection.parked:  # whose socket is not read, so that its end is not seen
