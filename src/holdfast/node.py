@@ -60,6 +60,7 @@ class BrokerDriver(Protocol):
     broker: Broker
     loop: asyncio.AbstractEventLoop
     skew_ms: int
+    last_ms: int
     on_proposed: Callable[[], None] | None
     on_live: Callable[[list[LiveItem]], None] | None
 
@@ -260,6 +261,7 @@ class ClusterNode:
         skew = self.driver.skew_ms
         if not least - CLOCK_TOLERANCE_MS <= skew <= most + CLOCK_TOLERANCE_MS:
             self.driver.skew_ms = (least + most) // 2
+            self.driver.last_ms = 0  # or a clock that was ahead would stand still until the log's has come as far
             if abs(self.driver.skew_ms) > CLOCK_WARNING_MS and not self.warned_of_clock:
                 self.warned_of_clock = True
                 log.warning(
