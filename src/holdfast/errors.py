@@ -5,7 +5,9 @@ HoldfastError
 │   ├── MalformedPacket
 │   └── UnsupportedProtocol
 ├── ConnectionFailed  the network's or the other broker's: not reached, refused, or gone; carries the code it gave
-│   └── ConnectionLost
+│   ├── ConnectionLost
+│   ├── Refused
+│   └── NoAnswer
 ├── UsageError        ours or the operator's: a call or a setting that cannot be carried out as given
 │   ├── ConfigError
 │   ├── NotFound
@@ -60,6 +62,14 @@ class ConnectionFailed(HoldfastError):
 
 class ConnectionLost(ConnectionFailed):
     """A connection that had been made is gone."""
+
+
+class Refused(ConnectionFailed):
+    """A server was reached and will not have us, or we it: waiting does not help."""
+
+
+class NoAnswer(ConnectionFailed):
+    """A request was not answered: nobody there to answer, or not in time."""
 
 
 class UsageError(HoldfastError):

@@ -27,11 +27,11 @@ from holdfast.broker.pending import NOTHING, Member, Pending
 from holdfast.broker.settings import shared_settings
 from holdfast.broker.shared import Shared
 from holdfast.cluster.channel import Channel
-from holdfast.cluster.connection import Connection, NoAnswer
+from holdfast.cluster.connection import Connection
 from holdfast.cluster.presence import NameTaken, Peer, Presence
 from holdfast.cluster.stream import State, Stream, StreamOptions
 from holdfast.cluster.transfer import Stored, Transfer
-from holdfast.errors import HoldfastError, StoreError, UsageError
+from holdfast.errors import HoldfastError, NoAnswer, StoreError, UsageError
 from holdfast.protocol.mqtt.reasons import USE_ANOTHER_SERVER
 
 log = logging.getLogger("holdfast.cluster")

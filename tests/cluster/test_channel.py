@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.cluster.channel import Channel
-from holdfast.cluster.connection import Connection, ConnectionOptions, NoAnswer
+from holdfast.cluster.connection import Connection, ConnectionOptions
+from holdfast.errors import NoAnswer
 from log_nodes import run, until
 from log_servers import LogServers, Variant
 

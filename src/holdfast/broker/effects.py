@@ -150,6 +150,8 @@ class Release:
         self.counters: Final = counters
         self.held: deque[Held] = deque()
         self.closing: set[Connection] = set()
+        self.appended = 0  # the last offset that something waits for
+        self.settled = 0  # and how far it is known what became of it
         self.relieved: list[Connection] = []
 
     def carry_out(self, effects: Effects) -> None:
@@ -157,6 +159,10 @@ class Release:
         after = 0
         if effects.records.count > 0:
             after = self.log.append(effects.records, effects.waits or self.log.waits_to_deliver)
+            if after > 0:
+                self.appended = after
+        elif self.log.waits_to_deliver and self.appended > self.settled and effects.writes:
+            after = self.appended  # it may show what is not kept yet: a snapshot, of what was retained a moment ago
         effects.waits = False
         if effects.writes:
             holds_all = after > 0 and self.log.waits_to_deliver
@@ -197,6 +203,8 @@ class Release:
 
     def on_durable(self, offset: int, error: StoreError | None) -> list[Connection]:
         """Let go what waited for this offset. Returns those who were to be told what could not be made durable."""
+        if offset > self.settled:
+            self.settled = offset
         held = self.held
         refused: list[Connection] = []
         while held and held[0].after <= offset:

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, cast
 from urllib.parse import urlsplit
 
 from holdfast.cluster.nkeys import Signer
-from holdfast.errors import ConfigError, ConnectionFailed, ConnectionLost
+from holdfast.errors import ConfigError, ConnectionFailed, ConnectionLost, NoAnswer, Refused
 
 log = logging.getLogger("holdfast.cluster")
 
@@ -76,14 +76,6 @@ class Message:
             return ""
         start += len(name) + 3
         return self.headers[start : self.headers.find(b"\r\n", start)].strip().decode(errors="replace")
-
-
-class Refused(ConnectionFailed):
-    """A server was reached and will not have us, or we it: waiting does not help."""
-
-
-class NoAnswer(ConnectionFailed):
-    """A request was not answered: nobody there to answer, or not in time."""
 
 
 class Listener(Protocol):

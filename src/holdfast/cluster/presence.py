@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.cluster.connection import Connection, Message, NoAnswer
-from holdfast.errors import UsageError
+from holdfast.cluster.connection import Connection, Message
+from holdfast.errors import NoAnswer, UsageError
 
 BEAT_S: Final = 1.0
 GAP_S: Final = 2.5  # we have missed a beat of our own, and may have missed others

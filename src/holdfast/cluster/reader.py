@@ -13,8 +13,9 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.cluster.connection import Connection, Message, NoAnswer
+from holdfast.cluster.connection import Connection, Message
 from holdfast.cluster.place import place_of
+from holdfast.errors import NoAnswer
 
 HEARTBEAT_S: Final = 1.0
 SILENCE_S: Final = 3.0  # a consumer that has sent neither message nor heartbeat for so long is gone

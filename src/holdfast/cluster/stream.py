@@ -19,10 +19,10 @@ from enum import Enum
 from typing import Any, Final
 
 from holdfast.cluster import topology
-from holdfast.cluster.connection import Connection, NoAnswer
+from holdfast.cluster.connection import Connection
 from holdfast.cluster.reader import Reader
 from holdfast.cluster.sender import Sender
-from holdfast.errors import ConfigError, ConnectionFailed, HoldfastError, StoreError, TooLarge
+from holdfast.errors import ConfigError, ConnectionFailed, HoldfastError, NoAnswer, StoreError, TooLarge
 
 log = logging.getLogger("holdfast.cluster")
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from holdfast.cluster.connection import Connection, Message, NoAnswer
+from holdfast.cluster.connection import Connection, Message
 from holdfast.cluster.place import place_of
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import HoldfastError, NoAnswer, StoreError
 
 CHUNK: Final = 512 << 10
 WINDOW: Final = 16  # chunks on their way at once

@@ -155,3 +155,14 @@ def test_who_was_to_be_told_of_what_is_lost_is_named_and_not_told() -> None:
     assert (refused, ear.heard) == ([connection], b"")
     stage.release.carry_out(stage.broker.on_not_durable(refused, NOW_MS))
     assert ear.closed == "the message cannot be stored now"
+
+
+def test_a_new_subscriber_is_not_shown_what_is_not_on_disk_where_delivery_waits_for_it() -> None:
+    stage = Stage(waits_to_deliver=True)
+    publisher, _ = stage.join("publisher")
+    subscriber, ear = stage.join("subscriber")
+    stage.send(publisher, retained("t"))
+    stage.send(subscriber, wire.subscribe(1, [("t", 0)], version=4))
+    assert ear.heard == b""
+    stage.release.on_durable(stage.log.position, None)
+    assert ear.heard.endswith(b"t1")
