@@ -130,8 +130,11 @@ async def open_offline(root: Path, settings: BrokerSettings | None = None) -> As
 
 @dataclass(frozen=True)
 class Door:
-    """What a listener asks of connections, and what it trusts and shows where it speaks TLS."""
+    """What a listener asks of connections, and what it trusts and shows where it speaks TLS; `number` is its place in
+    the configuration.
+    """
 
+    number: int
     policy: ListenerPolicy
     certificates: Certificates | None
 
@@ -173,8 +176,8 @@ class Server:
         self.loop.add_signal_handler(signal.SIGTERM, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGINT, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)
-        for listener in self.loaded.settings.listeners():
-            await self.listen(listener)
+        await self.listen_on(lambda listener: not (self.node is not None and listener.is_http))
+        self.doors.sort(key=lambda door: door.number)
         if self.node is None:
             self.driver.start()
         if self.storage is not None:
@@ -221,6 +224,7 @@ class Server:
         self.node = ClusterNode(self.driver, shared, connection, options)
         self.node.save_state = storage.save_state
         self.driver.start()
+        await self.listen_on(lambda listener: listener.is_http)  # to be asked how far it is
         await self.node.start(place.identity)
         place.write(self.node.stream.identity)
         if history:
@@ -242,16 +246,21 @@ class Server:
         if history:
             log.info(what_is_recorded(settings))
 
-    async def listen(self, listener: Listener) -> None:
+    async def listen_on(self, wanted: Callable[[Listener], bool]) -> None:
+        for number, listener in enumerate(self.loaded.settings.listeners()):
+            if wanted(listener):
+                await self.listen(number, listener)
+
+    async def listen(self, number: int, listener: Listener) -> None:
         settings = self.loaded.settings
         certificates = Certificates(make_trust(settings, listener)) if listener.is_tls else None
         context = certificates.context if certificates is not None else None
         policy = self.make_policy(listener, certificates)
-        self.doors.append(Door(policy, certificates))
+        self.doors.append(Door(number, policy, certificates))
         if listener.scheme == "udp":
             self.listen_for_sensors(listener, policy)
             return
-        if listener.scheme in ("http", "https"):
+        if listener.is_http:
             self.listen_http(listener, policy, context)
             return
         try:
@@ -302,6 +311,7 @@ class Server:
             version=__version__,
             started_at_ms=self.driver.now_ms(),
             storage_type=settings.retainer.storage_type,
+            cluster=self.node,
         )
         keys, users = api_secrets(settings)
         others = others_log_in(settings)
@@ -371,7 +381,8 @@ class Server:
             give_memory_back()
 
     def publish_system(self) -> None:
-        self.driver.carry_out(self.system.publish(self.broker, self.driver.now_ms()))
+        more = self.node.system_topics() if self.node is not None else {}
+        self.driver.carry_out(self.system.publish(self.broker, self.driver.now_ms(), more))
 
     def reload(self) -> None:
         """SIGHUP: certificates, log level, users, access rules, retainer limits; says what could not be changed."""

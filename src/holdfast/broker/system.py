@@ -23,11 +23,12 @@ class SystemTopics:
         self.rates: dict[str, float] = {}
         self.published_at_ms = started_at_ms
 
-    def publish(self, broker: "Broker", now_ms: int) -> Effects:
-        """Publish what has changed since the last time."""
+    def publish(self, broker: "Broker", now_ms: int, more: dict[str, str]) -> Effects:
+        """Publish what has changed since the last time; `more` is what others have to say, by topic."""
         broker.begin(now_ms)
         values = self.values(broker)
         values.update(self.loads(broker))
+        values.update(more)
         for topic, value in values.items():
             if self.last.get(topic) != value:
                 self.last[topic] = value

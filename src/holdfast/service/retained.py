@@ -8,6 +8,7 @@ well, so that undo needs no history when it comes at once.
 import asyncio
 import secrets
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.broker.access import ANY_QOS
@@ -114,7 +115,8 @@ class RetainedService:
                     if number % PORTION == 0:
                         await pause(writer)
             finally:
-                await writer.durable()
+                if accepted:
+                    await writer.durable()
         return Published(operation, accepted)
 
     def publish_one(self, writer: RetainedWriter, publisher: Publisher, one: Publication, caller: Caller) -> Accepted:
@@ -142,15 +144,14 @@ class RetainedService:
         gone: list[Message] = []
         if messages:
             async with self.source.writing() as writer:
-                for number, message in enumerate(messages, 1):
-                    stored = writer.get(message.topic)
-                    if stored is not None and stored.offset == message.offset:
-                        writer.publish(publisher, message.topic, b"", message.qos, True)
-                        if writer.get(message.topic) is None:
-                            gone.append(message)
-                    if number % PORTION == 0:
-                        await pause(writer)
-                await writer.durable()
+                for portion in portions(messages):
+                    deletes = [
+                        (message, writer.publish(publisher, message.topic, b"", message.qos, True))
+                        for message in portion
+                        if is_still_there(writer, message)
+                    ]
+                    await pause(writer)
+                    gone += [message for message, delete in deletes if has_removed(writer, message, delete)]
         self.remember(operation, gone)
         return Removed(operation, len(gone))
 
@@ -193,12 +194,18 @@ class RetainedService:
         publisher = Publisher(operation, caller.name, PROTOCOL)
         done = Restored(operation, dry_run)
         async with self.source.writing() as writer:
-            for number, message in enumerate(messages, 1):
-                end = judge(writer, message, caller, replace)
-                done.count(publish_again(writer, publisher, message) if end == RESTORE else end)
-                if number % PORTION == 0:
-                    await pause(writer)
-            await writer.durable()
+            for portion in portions(messages):
+                published: list[tuple[Message, Accepted]] = []
+                for message in portion:
+                    end = judge(writer, message, caller, replace)
+                    again = publish_again(writer, publisher, message) if end == RESTORE else None
+                    if again is not None:
+                        published.append((message, again))
+                    else:
+                        done.count(REFUSED if end == RESTORE else end)
+                await pause(writer)
+                for message, again in published:
+                    done.count(RESTORE if has_set(writer, message, again) else REFUSED)
         return done
 
 
@@ -212,17 +219,41 @@ def judge(where: RetainedSource | RetainedWriter, message: Message, caller: Call
     return end
 
 
-def publish_again(writer: RetainedWriter, publisher: Publisher, message: Message) -> str:
-    """Publish a message of the past. Returns RESTORE when it is retained now, else REFUSED: a limit or a policy."""
+def publish_again(writer: RetainedWriter, publisher: Publisher, message: Message) -> Accepted | None:
+    """Publish a message of the past; returns None when its topic has more levels than are allowed today."""
     expiry_s = seconds_left(message.expires_at_ms, writer.now_ms())
     try:
-        accepted = writer.publish(
+        return writer.publish(
             publisher, message.topic, message.payload, message.qos, True, message.properties, expiry_s
         )
     except ProtocolError:
-        return REFUSED  # the topic has more levels than are allowed today
+        return None
+
+
+# What became of a publish is known when it is durable: in a cluster it is applied then, in the order of the log.
+
+
+def is_still_there(writer: RetainedWriter, message: Message) -> bool:
     stored = writer.get(message.topic)
-    return RESTORE if stored is not None and stored.offset == accepted.offset else REFUSED
+    return stored is not None and stored.offset == message.offset
+
+
+def has_removed(writer: RetainedWriter, message: Message, delete: Accepted) -> bool:
+    """Whether a delete took its message away: none is there, or one that was set later. Else a policy protects it."""
+    stored = writer.get(message.topic)
+    return stored is None or stored.offset > delete.offset
+
+
+def has_set(writer: RetainedWriter, message: Message, publish: Accepted) -> bool:
+    """Whether a message is retained now, or one that was set later. Else a limit or a policy refused it."""
+    stored = writer.get(message.topic)
+    return stored is not None and stored.offset >= publish.offset
+
+
+def portions(messages: list[Message]) -> Iterator[list[Message]]:
+    """As many as are published between two waits for the disk."""
+    for start in range(0, len(messages), PORTION):
+        yield messages[start : start + PORTION]
 
 
 async def pause(writer: RetainedWriter) -> None:
