@@ -57,7 +57,7 @@ from holdfast.net.tls import Certificates, Trust
 from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import Origins, WebSocketPeer
 from holdfast.node import ClusterNode
-from holdfast.node_place import ClusterPlace, needs_state, take_state
+from holdfast.node_place import ClusterPlace, leave_cluster, need_no_node, needs_state, take_state
 from holdfast.storage.disk import DiskStorage
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.history_options import HistoryOptions
@@ -109,8 +109,9 @@ async def open_offline(root: Path, settings: BrokerSettings | None = None) -> As
     state and history when the context ends.
 
     Without settings nothing is refused for its size or number: limits stand in the configuration, not in the folder.
-    Raises StoreError when another broker has the folder.
+    Raises StoreError when another broker has the folder, UsageError when it is a node's.
     """
+    need_no_node(root)
     if settings is None:
         settings = BrokerSettings()
         settings.max_retained_payload = 0
@@ -209,7 +210,7 @@ class Server:
         local = storage.open("ack", filters if history else None, records_live=records_live)
         if await needs_state(storage, place, connection, options):
             await storage.stop(None)
-            await take_state(storage, connection, options)
+            await take_state(storage, place, connection, options)
             storage = DiskStorage(settings.data, self.loop)
             local = storage.open("ack", filters if history else None, records_live=records_live)
         self.storage = storage
@@ -241,6 +242,7 @@ class Server:
         storage = self.storage = DiskStorage(settings.data, self.loop)
         filters = list(table.filter) if history else None
         self.driver.use_log(storage.open(settings.durability, filters, records_live=table.record == "all"))
+        leave_cluster(storage)
         self.driver.carry_out(storage.load(self.broker, self.driver.now_ms(), storage_type == "disc"))
         storage.start(history_options(settings, self.broker.log.position + 1) if history else None)
         if history:
