@@ -45,6 +45,7 @@ def test_all_nodes_are_shown_and_are_equal(visit: Visit, cluster: ClusterNodes, 
     expect(page.locator(".facts")).to_contain_text("log-")
     page.click(".compare")
     expect(page.locator(".compared")).to_contain_text("All nodes are equal")
+    page.evaluate("window.scrollTo(0, 0)")
     if os.environ.get("SCREENSHOTS") == "1":
         page.screenshot(path=str(images / "cluster.png"))
 

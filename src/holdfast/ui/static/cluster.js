@@ -5,7 +5,8 @@ import { ask, count, fill, h, size, toast } from "/static/dom.js";
 
 /** @import { ClusterNode, ClusterStatus, Verified } from "../api.d.ts" */
 
-const COLUMNS = ["Node", "State", "Position", "Behind", "Clients", "Hash", "Address", "Version", "Action"];
+/** @type {[string, string][]} */
+const COLUMNS = [["Node", ""], ["State", ""], ["Position", "right"], ["Behind", "right"], ["Clients", "right"], ["Hash", ""], ["Address", ""], ["Version", ""], ["Action", ""]];
 
 /** @param {HTMLElement} page */
 export function cluster(page) {
@@ -45,7 +46,7 @@ export function cluster(page) {
       card("Clients", count(told.nodes.reduce((sum, one) => sum + (one.clients || 0), 0)), "of all nodes"),
       card("Seen from", told.node, told.ready ? "ready" : told.state));
     fill(nodes, h("h2", {}, "Nodes"), h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, COLUMNS.map((one) => h("th", { scope: "col" }, one)))),
+      h("thead", {}, h("tr", {}, COLUMNS.map(([title, place]) => h("th", { scope: "col", class: place }, title)))),
       h("tbody", {}, told.nodes.map((one) => row(one, told.node))))));
     drawLog(told);
   }
