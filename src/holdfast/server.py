@@ -221,7 +221,10 @@ class Server:
         self.driver.use_log(shared_log)
         local.at_end_of_turn = self.driver.at_end_of_turn
         storage.load_shared(self.broker, settings.retainer.storage_type == "disc")
-        storage.start(history_options(settings, shared_log.position + 1) if history else None)
+        # A node that has taken the state of another has no history of what was before: the others have.
+        before = max(0, storage.folder.first_in_journal() - 1) or shared_log.position
+        own = replace(history_options(settings, shared_log.position + 1), begins_after=before)
+        storage.start(own if history else None)
         self.node = ClusterNode(self.driver, shared, connection, options)
         self.node.save_state = storage.save_state
         self.driver.start()

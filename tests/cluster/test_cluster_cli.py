@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 import wire
 from broker_process import BrokerProcess
 from cluster_nodes import ClusterNodes
 from command_line import holdfast, holdfast_process
-from log_servers import until
+from http_api import LISTEN, Api
+from log_servers import LogServers, until
 from wire import WireClient
 
 pytestmark = pytest.mark.timeout(400)
@@ -155,3 +158,37 @@ def test_what_a_broker_alone_has_stored_begins_a_cluster_and_a_node_goes_on_alon
     again.subscribe("kept/0")
     assert receive(again, 1) == {"kept/0": b"alone"}
     assert offset > 20
+
+
+def test_the_history_of_a_broker_alone_goes_on_in_a_cluster(
+    tmp_path: Path, start_broker: Callable[..., BrokerProcess]
+) -> None:
+    data = tmp_path / "nodes" / "a"
+    alone = start_broker(data=data, listen=LISTEN)
+    with Api(alone) as api:
+        first = api.set("lamp", "off")
+        api.set("lamp", "on")
+    alone.kill()
+    with LogServers(tmp_path / "log", 1) as servers:
+        cluster = ClusterNodes(tmp_path / "nodes", names=("a", "b"), servers=servers, http=True, history__enable=True)
+        where = ("--data", str(data), "--cluster", servers.urls[0], "--node", "a")
+        begun = holdfast_process("cluster", "init", *where, "--set", "cluster.replicas=1")
+        assert begun.returncode == 0, begun.stderr
+        with cluster, httpx.Client(base_url=url_of(cluster, "a"), timeout=120) as node:
+            body = {"topic": "lamp", "payload": "broken", "retain": True, "qos": 1}
+            version = node.post("/api/v1/publish", json=body).json()["version"]
+
+            def rows(count: int) -> list[dict[str, Any]] | None:
+                found = node.get("/api/v1/history", params={"topic": "lamp"}).json()["rows"]
+                return found if len(found) == count else None
+
+            shown = until(lambda: rows(3), "the history has all three publishes")
+            assert [(row["text"], row["version"]) for row in shown[::2]] == [("broken", version), ("off", first)]
+            asked = {"filter": "lamp", "offset": first, "replace": True, "dry_run": False}
+            done = node.post("/api/v1/retained/restore", json=asked).json()
+            assert (done["restored"], done["refused"]) == (1, 0)
+            assert node.get("/api/v1/retained/message", params={"topic": "lamp"}).json()["text"] == "off"
+            found = node.post("/api/v1/cluster/verify").json()
+            assert (found["equal"], sorted(found["hashes"])) == (True, ["a", "b"])
+            assert until(lambda: rows(4), "the history has the restore")[0]["text"] == "off"
+            assert not any("loss" in one.output for one in cluster)

@@ -318,13 +318,14 @@ async def delete_client(
     """An absent client loses its session. In a cluster this reaches clients of other nodes too."""
     caller.need_admin()
     session = services.handle.broker.sessions.get(clientid)
-    if session is not None and session.connection is None:
+    by_log = services.status.cluster is not None and session is not None and session.connection is None
+    if by_log:
         services.status.need_cluster()
     kicked = services.handle.kick(clientid, ADMINISTRATIVE_ACTION, "disconnected by the operator")
     if not kicked and not services.handle.end_session(clientid):
         raise NotFound(f"there is no client {clientid!r}")
-    if services.status.cluster is not None and session is not None and session.connection is None:
-        await services.handle.durable()  # then all nodes do it
+    if by_log:
+        await services.handle.durable()  # then it has been done on this node, and is in the log for the others
     return Response(status_code=204)
 
 

@@ -41,8 +41,11 @@ class SystemTopics:
         retained = broker.retained
         sessions = len(broker.sessions)
         queued = 0
+        absent = 0
         for session in broker.sessions.values():
             queued += len(session.queue)
+            if not session.attached:
+                absent += 1
         refused = 0
         values: dict[str, str] = {}
         for outcome in range(REFUSED_SIZE, len(OUTCOMES)):
@@ -56,8 +59,8 @@ class SystemTopics:
                 "clients/total": str(sessions),
                 "clients/connected": str(counters.connected_now),
                 "clients/active": str(counters.connected_now),
-                "clients/disconnected": str(sessions - counters.connected_now),
-                "clients/inactive": str(sessions - counters.connected_now),
+                "clients/disconnected": str(absent),
+                "clients/inactive": str(absent),
                 "clients/maximum": str(counters.connected_most),
                 "clients/expired": str(counters.sessions_expired),
                 "messages/received": str(counters.packets_received),

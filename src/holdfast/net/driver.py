@@ -166,7 +166,8 @@ class Driver:
             return
         for name, value in changes.items():
             setattr(settings, name, value)
-        self.broker.retained.recount()
+        if max_messages is not None:
+            self.broker.retained.recount()
 
     async def durable(self) -> None:
         """Return when everything that was done so far is durable; raises StoreError when it cannot be."""
