@@ -30,7 +30,7 @@ def receive(client: WireClient, count: int) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for _ in range(count):
         publish = client.expect(wire.Publish, timeout=60)
-        if publish.qos:
+        if publish.packet_id is not None:
             client.send(wire.puback(publish.packet_id))
         found[publish.topic] = publish.payload
     return found

@@ -62,7 +62,7 @@ def test_the_log_says_what_is_recorded_for_how_long_and_how_to_change_it(history
 
 def another(key: str) -> object:
     """A value of a setting that is not its default."""
-    default = Settings()
+    default: object = Settings()
     for part in key.split("."):
         default = getattr(default, part)
     if isinstance(default, bool):

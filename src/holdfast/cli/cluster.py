@@ -112,9 +112,8 @@ def number_text(number: int | None) -> str:
 
 
 def hash_text(node: dict[str, Any]) -> str:
-    if not node.get("hash"):
-        return ""
-    return node["hash"][:HASH_SHOWN] + (" DIFFERS" if node.get("agrees") is False else "")
+    differs = " DIFFERS" if node.get("agrees") is False else ""
+    return f"{(node.get('hash') or '')[:HASH_SHOWN]}{differs}"
 
 
 @app.command()
