@@ -78,6 +78,11 @@ def test_a_node_is_drained_after_a_question(visit: Visit, cluster: ClusterNodes)
     client.connect("leaving")
     visit.open("cluster")
     button = page.get_by_role("button", name="Drain node c")
+    button.focus()
+    with page.expect_response("**/api/v1/cluster"):
+        pass
+    page.evaluate("() => new Promise((done) => setTimeout(done, 100))")  # the page has drawn it by then
+    expect(button).to_be_focused()
     button.click()
     page.click("dialog button:has-text('Cancel')")
     expect(page.locator("tr[data-node=c] .state")).to_have_text("ready")

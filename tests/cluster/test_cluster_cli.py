@@ -62,6 +62,8 @@ def test_status_drain_remove_and_verify_say_what_they_find_and_end_accordingly(t
         unknown = holdfast("cluster", "drain", "b", *at_a)
         assert unknown.returncode == 1
         assert "there is no node 'b', expected one of a, c" in unknown.stderr
+    nobody = holdfast("cluster", "status", *at_a)
+    assert (nobody.returncode, "--url names another node" in nobody.stderr) == (1, True)
 
 
 def test_what_a_broker_alone_has_stored_begins_a_cluster_and_a_node_goes_on_alone(

@@ -57,7 +57,7 @@ def status(url: Url = DEFAULT_URL, key: Key = "", as_json: AsJson = False) -> No
 
         holdfast cluster status --json | jq '.nodes[] | select(.lag > 0)'
     """
-    told = ApiClient(url, key).call("GET", "/cluster")
+    told = node_at(url, key).call("GET", "/cluster")
     if as_json:
         print(json.dumps(told, indent=2, ensure_ascii=False))
     elif told["alone"]:
@@ -65,6 +65,10 @@ def status(url: Url = DEFAULT_URL, key: Key = "", as_json: AsJson = False) -> No
     else:
         print_status(told)
     raise typer.Exit(WRONG if told["alone"] or not all(map(is_well, told["nodes"])) else 0)
+
+
+def node_at(url: str, key: str) -> ApiClient:
+    return ApiClient(url, key, "--url names another node")
 
 
 def is_well(node: dict[str, Any]) -> bool:
@@ -128,7 +132,7 @@ def drain(node: Node, url: Url = DEFAULT_URL, key: Key = "", as_json: AsJson = F
 
         holdfast cluster drain b
     """
-    done = ApiClient(url, key).call("POST", "/cluster/drain", node=node)
+    done = node_at(url, key).call("POST", "/cluster/drain", node=node)
     tell(done, as_json, f"node {node} is drained; stop it, or start it again to bring it back")
 
 
@@ -141,7 +145,7 @@ def remove(node: Node, url: Url = DEFAULT_URL, key: Key = "", as_json: AsJson = 
 
         holdfast cluster remove b
     """
-    done = ApiClient(url, key).call("POST", "/cluster/remove", node=node)
+    done = node_at(url, key).call("POST", "/cluster/remove", node=node)
     tell(done, as_json, f"node {node} is removed")
 
 
@@ -164,7 +168,7 @@ def verify(url: Url = DEFAULT_URL, key: Key = "", as_json: AsJson = False) -> No
         holdfast cluster verify
     """
     with notes.status("comparing"):
-        found = ApiClient(url, key).call("POST", "/cluster/verify")
+        found = node_at(url, key).call("POST", "/cluster/verify")
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
     else:

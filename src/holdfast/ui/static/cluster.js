@@ -45,9 +45,11 @@ export function cluster(page) {
       card("Position", count(told.position), told.lag ? `${count(told.lag)} behind` : "up to date"),
       card("Clients", count(told.nodes.reduce((sum, one) => sum + (one.clients || 0), 0)), "of all nodes"),
       card("Seen from", told.node, told.ready ? "ready" : told.state));
+    const focused = nodes.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
     fill(nodes, h("h2", {}, "Nodes"), h("div", { class: "scroll" }, h("table", {},
       h("thead", {}, h("tr", {}, COLUMNS.map(([title, place]) => h("th", { scope: "col", class: place }, title)))),
       h("tbody", {}, told.nodes.map((one) => row(one, told.node))))));
+    for (const button of nodes.querySelectorAll("button")) if (button.getAttribute("aria-label") === focused) button.focus();
     drawLog(told);
   }
 
