@@ -7,12 +7,13 @@ CONFIG := $(wildcard holdfast.toml)
 TSC := scripts/typescript/node_modules/.bin/tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready dependencies run demo test test-cluster test-long check crash jepsen bench bench-spark docs conformance fuzz chaos audit sbom lock image base-image sbom-image format clean
+.PHONY: help setup ready dependencies run demo cluster test test-cluster test-long check crash jepsen bench bench-spark docs conformance fuzz chaos audit sbom lock image base-image sbom-image format clean
 
 help:
 	@echo 'make setup        install everything needed into .venv and compile; safe to repeat'
 	@echo 'make run          broker on 127.0.0.1: MQTT 1883, WebSocket 8083, MQTT-SN 1884, dashboard 18083; data in ./data'
 	@echo 'make demo         broker, fleet, crash, Spark pipeline, audit and report in about a minute'
+	@echo 'make cluster      three log servers and three nodes on this machine, ports printed; Ctrl-C stops all'
 	@echo 'make test         the tests, compiled, and again interpreted where that makes a difference'
 	@echo 'make test-cluster the pipeline on a Spark cluster of two workers and through Spark Connect, the demo, and a broken cluster'
 	@echo 'make test-long    searches for what nobody has found yet: fuzzing, chaos, kills, fresh seeds; BUDGET_S=600 ends in time'
@@ -48,6 +49,9 @@ run: ready
 
 demo: ready
 	@$(BIN)/holdfast demo $(ARGS)
+
+cluster: ready
+	@exec $(BIN)/python -m holdfast_demo.cluster $(ARGS)
 
 test: ready
 	@scripts/test $(ARGS)

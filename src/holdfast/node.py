@@ -31,7 +31,7 @@ from holdfast.cluster.connection import Connection
 from holdfast.cluster.presence import NameTaken, Peer, Presence
 from holdfast.cluster.stream import State, Stream, StreamOptions
 from holdfast.cluster.transfer import Stored, Transfer
-from holdfast.errors import HoldfastError, NoAnswer, StoreError, UsageError
+from holdfast.errors import HoldfastError, NoAnswer, NotFound, StoreError, UsageError
 from holdfast.protocol.mqtt.reasons import USE_ANOTHER_SERVER
 
 log = logging.getLogger("holdfast.cluster")
@@ -52,6 +52,7 @@ LIVE = b"L"
 INTEREST = b"I"
 FULL_INTEREST = b"F"
 HASH = b"H"
+DRAIN = b"D"
 
 
 class BrokerDriver(Protocol):
@@ -284,8 +285,33 @@ class ClusterNode:
             self.away_since = self.loop.time()
 
     @property
+    def name(self) -> str:
+        return self.options.node
+
+    @property
     def ready(self) -> bool:
-        return self.joined.is_set() and self.stream.state is State.READY and not self.drained and not self.failed.done()
+        return not self.not_ready
+
+    @property
+    def not_ready(self) -> str:
+        """Why this node had better get no clients, for people; empty while it serves."""
+        if not self.cannot_write and self.drained:
+            return "drained: clients were sent to the other nodes; a restart brings it back"
+        return self.cannot_write
+
+    @property
+    def cannot_write(self) -> str:
+        """Why nothing can be written to the log through this node now; empty while it can."""
+        if self.failed.done():
+            return f"failed: {self.problem}"
+        state = self.stream.state
+        if state is State.AWAY:
+            return f"no quorum of log servers: {self.problem or 'they do not answer'}"
+        if state is State.CONNECTING:
+            return "no log server was reached yet"
+        if state is State.READING:
+            return f"catching up: it has read {self.shared.sequence} of {self.stream.last_seq} messages of the log"
+        return "" if self.joined.is_set() else "catching up: it is not a member of the cluster yet"
 
     def on_local_durable(self, offset: int, error: StoreError | None) -> None:
         """This node's own disk has come so far."""
@@ -310,6 +336,7 @@ class ClusterNode:
                 "unreturned": shared.unreturned(),
                 "address": self.options.advertise,
                 "ready": self.ready,
+                "detail": self.not_ready,
                 "version": __version__,
                 "format": FORMAT,
                 "skew_ms": self.driver.skew_ms,
@@ -450,6 +477,11 @@ class ClusterNode:
             self.driver.broker.subscriptions.generation += 1
 
     def on_request(self, node: str, data: bytes) -> bytes:
+        """Answer what another node asks: the filters of this node's clients, or that it sends them away."""
+        if data[:1] == DRAIN:
+            log.warning("draining, as an operator asked of another node", extra={"through": node})
+            self.drain()
+            return b""
         return self.whole_interest()
 
     # What operators ask.
@@ -460,16 +492,40 @@ class ClusterNode:
         self.shared.accepts = False
         self.driver.send_all_away(USE_ANOTHER_SERVER, "this node is being drained", self.elsewhere())
 
-    def remove(self, name: str) -> None:
-        """Forget a node that will not come back."""
-        member = self.shared.members.get(name)
-        if member is None:
-            raise UsageError(f"there is no node {name!r}, expected one of {', '.join(sorted(self.shared.members))}")
+    async def drain_node(self, name: str) -> None:
+        """Drain this node or another one. Raises UsageError when there is none of that name, or it does not answer."""
+        self.need_member(name)
+        if name == self.options.node:
+            self.drain()
+            return
+        try:
+            await self.channel.request(name, DRAIN)
+        except NoAnswer as error:
+            raise UsageError(f"node {name!r} does not answer, expected one that runs: {error}") from None
+
+    async def remove(self, name: str) -> None:
+        """Forget a node that will not come back; returns when all nodes can know."""
+        self.need_member(name)
         peer = self.presence.peers.get(name)
         if name == self.options.node or (peer is not None and peer.is_alive):
             raise UsageError(f"node {name!r} is running: stop it first")
         self.shared.propose(encode_node_removed(name), Pending(NOTHING, None))
+        await self.come_back()
+
+    def need_member(self, name: str) -> None:
+        if name not in self.shared.members:
+            raise NotFound(f"there is no node {name!r}, expected one of {', '.join(sorted(self.shared.members))}")
+        if self.cannot_write:
+            raise StoreError(f"the cluster cannot be changed through this node now: {self.cannot_write}")
+
+    async def come_back(self) -> None:
+        """Return when all that was proposed so far has come back from the log."""
+        done: asyncio.Future[StoreError | None] = self.loop.create_future()
+        self.shared.flush(lambda error: None if done.done() else done.set_result(error))
         self.propose()
+        error = await done
+        if error is not None:
+            raise error
 
     def status(self) -> dict[str, Any]:
         shared = self.shared
@@ -480,7 +536,7 @@ class ClusterNode:
             "node": self.options.node,
             "ready": self.ready,
             "state": stream.state.value,
-            "detail": self.problem,
+            "detail": self.not_ready,
             "log": {
                 "leader": stream.leader,
                 "first": stream.first_seq,
@@ -498,6 +554,19 @@ class ClusterNode:
             "clock_difference_ms": self.driver.skew_ms,
             "live_lost": self.channel.lost,
             "nodes": nodes,
+        }
+
+    def system_topics(self) -> dict[str, str]:
+        """What clients find below `$SYS/broker/`."""
+        shared = self.shared
+        up = sorted(member.name for member in shared.members.values() if member.up)
+        return {
+            "cluster/name": self.options.stream.name,
+            "cluster/node": self.options.node,
+            "cluster/nodes": " ".join(up),
+            "cluster/position": str(shared.sequence),
+            "cluster/lag": str(max(0, self.stream.last_seq - shared.sequence)),
+            "cluster/ready": "1" if self.ready else "0",
         }
 
     def status_of(self, member: Member) -> dict[str, Any]:
@@ -519,11 +588,20 @@ class ClusterNode:
                 "offset": said["offset"],
                 "clients": said["clients"],
                 "ready": said["ready"],
+                "detail": said["detail"],
+                "agrees": self.agrees(int(said["sequence"]), said["chain"]),
             }
         return known
 
+    def agrees(self, sequence: int, chain: str) -> bool | None:
+        """Whether this node has read the same up to there; None when it has not come so far, or has forgotten."""
+        mine = self.shared.recent.get(sequence)
+        return None if mine is None else mine.hex() == chain
+
     async def verify(self) -> dict[str, str]:
-        """The hash of the state of every node at one position; raises when one does not answer in time."""
+        """The hash of the state of every node at one position, by name; empty for one that did not answer in time."""
+        if self.cannot_write:
+            raise StoreError(f"the nodes cannot be compared through this one now: {self.cannot_write}")
         question = secrets.randbits(62) + 1
         self.asked[question] = asyncio.Event()
         self.answers[question] = {}
@@ -535,7 +613,8 @@ class ClusterNode:
             pass
         finally:
             del self.asked[question]
-        return self.answers.pop(question)
+        up = {member.name: "" for member in self.shared.members.values() if member.up}
+        return up | self.answers.pop(question)
 
     def on_verify(self, question: int) -> None:
         found = state_digest(self.driver.broker)

@@ -1,16 +1,22 @@
-"""The data folder of a node: which cluster it belongs to, and where its state comes from when it has none."""
+"""The data folder of a node: which cluster it belongs to, where its state comes from when it has none, how the folder
+of a broker alone becomes the beginning of a cluster, and how a node's folder becomes that of a broker alone.
+"""
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.cluster.connection import Connection
-from holdfast.cluster.stream import first_message
+from holdfast.cluster.stream import first_message, message_count
 from holdfast.cluster.transfer import Stored, Transfer
 from holdfast.errors import UsageError
-from holdfast.node import NodeOptions, fetch_state
-from holdfast.storage.disk import DiskStorage
+from holdfast.journal.lock import FolderLock
+from holdfast.node import NodeOptions, chunks_of, describe_state, fetch_state
+from holdfast.state.store import StateStore
+from holdfast.storage.disk import DiskStorage, copy_state
+from holdfast.storage.folder import DataFolder
 
 log = logging.getLogger("holdfast.cluster")
 
@@ -23,6 +29,7 @@ class ClusterPlace:
     name: str
     node: str
     identity: str = ""  # of the log that the state was made from
+    offset: int = 0  # of a state that was there before the log
 
     def __post_init__(self) -> None:
         if not self.path.exists():
@@ -35,16 +42,62 @@ class ClusterPlace:
                     f"give this node a folder of its own"
                 )
         self.identity = str(known.get("identity", ""))
+        self.offset = int(known.get("offset", 0))
 
     @property
     def path(self) -> Path:
-        return self.root / "cluster.json"
+        return place_file(self.root)
 
     def write(self, identity: str) -> None:
-        partial = self.path.with_suffix(".partial")
-        partial.write_text(json.dumps({"name": self.name, "node": self.node, "identity": identity}) + "\n")
-        partial.rename(self.path)
         self.identity = identity
+        known = {"name": self.name, "node": self.node, "identity": identity, "offset": self.offset}
+        partial = self.path.with_suffix(".partial")
+        partial.write_text(json.dumps(known) + "\n")
+        partial.rename(self.path)
+
+    def begin_at(self, offset: int) -> None:
+        """Note that the folder has the state that was there before the log, so that it is known for that later."""
+        self.offset = offset
+        self.write(self.identity)
+
+
+def place_file(root: Path) -> Path:
+    return root / "cluster.json"
+
+
+def need_no_node(root: Path) -> None:
+    """Raises UsageError where a folder is a node's: what is changed in it alone, the other nodes would not know."""
+    if place_file(root).exists():
+        node = json.loads(place_file(root).read_text()).get("node")
+        raise UsageError(
+            f"the data folder {root} is that of node {node!r} of a cluster: change what the cluster has through a node "
+            "that runs, with --url"
+        )
+
+
+def drop_unused_place(root: Path) -> None:
+    """Forget that a folder was to be a node's, where it has not become one yet."""
+    path = place_file(root)
+    if path.exists() and not json.loads(path.read_text()).get("identity"):
+        path.unlink()
+
+
+def leave_cluster(storage: DiskStorage) -> None:
+    """Let a folder that was a node's be that of a broker alone. Its sessions, its retained messages and its history
+    stay; the cluster will not know it any more.
+    """
+    recovered = storage.recovered
+    assert recovered is not None
+    path = place_file(storage.folder.root)
+    if not path.exists() and recovered.store.sessions.cluster().position is None:
+        return
+    recovered.store.sessions.forget_cluster()
+    if path.exists():
+        storage.folder.move_to_quarantine(path)
+    log.warning(
+        "this folder was that of a node, and goes on alone from here: to be a node again it would have to be empty",
+        extra={"folder": str(storage.folder.root)},
+    )
 
 
 async def needs_state(storage: DiskStorage, place: ClusterPlace, connection: Connection, options: NodeOptions) -> bool:
@@ -54,18 +107,21 @@ async def needs_state(storage: DiskStorage, place: ClusterPlace, connection: Con
     recovered = storage.recovered
     assert recovered is not None
     position = recovered.store.sessions.cluster().position
-    if position is None and not place.identity and recovered.store.applied > 0:
+    applied = recovered.store.applied
+    if position is not None:
+        return await first_message(connection, options.stream) > position.sequence + 1
+    if applied > 0 and applied == place.offset:  # it begins with what was there before the log
+        return await first_message(connection, options.stream) > 1
+    if applied > 0 and not place.identity:
         await storage.stop(None)
         raise UsageError(
             f"the data folder {place.root} has what a broker alone has stored: take it into a new cluster with "
             f"`holdfast cluster init`, or give this node an empty folder"
         )
-    if position is None:
-        return len(await Transfer(connection, options.stream.name, options.stream.replicas).find()) > 0
-    return await first_message(connection, options.stream) > position.sequence + 1
+    return len(await Transfer(connection, options.stream.name, options.stream.replicas).find()) > 0
 
 
-async def take_state(storage: DiskStorage, connection: Connection, options: NodeOptions) -> None:
+async def take_state(storage: DiskStorage, place: ClusterPlace, connection: Connection, options: NodeOptions) -> None:
     """Replace the state and the journal of a folder by the newest state that a node has left for others. What was there
     goes to the quarantine.
     """
@@ -91,6 +147,51 @@ async def take_state(storage: DiskStorage, connection: Connection, options: Node
 
     log.info("taking the state of another node", extra={"bytes": stored.size, **stored.about})
     await fetch_state(transfer, stored, folder.state / "data.mdb", progress)
+    if int(stored.about.get("sequence", "0")) == 0:
+        place.begin_at(int(stored.about.get("offset", "0")))
+
+
+async def begin_cluster(
+    root: Path, connection: Connection, options: NodeOptions, progress: Callable[[int, int], None]
+) -> dict[str, str]:
+    """Make the state of a folder, which no broker uses, the beginning of a cluster, and the folder that of a node.
+
+    Returns what was said about the state. Raises UsageError where the cluster has begun already.
+    """
+    transfer = Transfer(connection, options.stream.name, options.stream.replicas)
+    count = await message_count(connection, options.stream)
+    if count:
+        raise UsageError(
+            f"the log of the cluster {options.stream.name!r} has {count} messages already, expected none: start nodes "
+            "with empty folders to join it, or give cluster.name another name"
+        )
+    for stored in await transfer.find():
+        if stored.about.get("sequence", "0") != "0":
+            raise UsageError(
+                f"the object store {transfer.bucket} has the state of an earlier cluster ({stored.name}): remove it on "
+                "the log servers, or give cluster.name another name"
+            )
+    folder = DataFolder(root)
+    lock = FolderLock(root)
+    try:
+        store = StateStore(folder.state)
+        try:
+            store.sessions.forget_cluster()
+            path = copy_state(store, root)
+        finally:
+            store.close()
+        about = describe_state(path)
+        size = path.stat().st_size
+        try:
+            await transfer.put("state-0", chunks_of(path), about, lambda done, _: progress(done, size))
+        finally:
+            path.unlink(missing_ok=True)
+        if folder.journal.exists():  # the state has all of it, and the nodes agree on the offsets behind it
+            folder.move_to_quarantine(folder.journal)
+        ClusterPlace(root, options.stream.name, options.node).begin_at(int(about["offset"]))
+        return about
+    finally:
+        lock.release()
 
 
 def newest(found: list[Stored]) -> Stored:

@@ -57,7 +57,7 @@ from holdfast.net.tls import Certificates, Trust
 from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import Origins, WebSocketPeer
 from holdfast.node import ClusterNode
-from holdfast.node_place import ClusterPlace, needs_state, take_state
+from holdfast.node_place import ClusterPlace, leave_cluster, need_no_node, needs_state, take_state
 from holdfast.storage.disk import DiskStorage
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.history_options import HistoryOptions
@@ -112,8 +112,9 @@ async def open_offline(
 
     Without settings nothing is refused for its size or number: limits stand in the configuration, not in the folder.
     A folder without a history gets one with `begin_history`, where the parts for it are installed. Raises StoreError
-    when another broker has the folder.
+    when another broker has the folder, UsageError when it is a node's.
     """
+    need_no_node(root)
     if settings is None:
         settings = BrokerSettings()
         settings.max_retained_payload = 0
@@ -133,8 +134,11 @@ async def open_offline(
 
 @dataclass(frozen=True)
 class Door:
-    """What a listener asks of connections, and what it trusts and shows where it speaks TLS."""
+    """What a listener asks of connections, and what it trusts and shows where it speaks TLS; `number` is its place in
+    the configuration.
+    """
 
+    number: int
     policy: ListenerPolicy
     certificates: Certificates | None
 
@@ -176,8 +180,8 @@ class Server:
         self.loop.add_signal_handler(signal.SIGTERM, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGINT, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGHUP, self.reload)
-        for listener in self.loaded.settings.listeners():
-            await self.listen(listener)
+        await self.listen_on(lambda listener: not (self.node is not None and listener.is_http))
+        self.doors.sort(key=lambda door: door.number)
         if self.node is None:
             self.driver.start()
         if self.storage is not None:
@@ -209,7 +213,7 @@ class Server:
         local = storage.open("ack", filters if history else None, records_live=records_live)
         if await needs_state(storage, place, connection, options):
             await storage.stop(None)
-            await take_state(storage, connection, options)
+            await take_state(storage, place, connection, options)
             storage = DiskStorage(settings.data, self.loop)
             local = storage.open("ack", filters if history else None, records_live=records_live)
         self.storage = storage
@@ -220,10 +224,14 @@ class Server:
         self.driver.use_log(shared_log)
         local.at_end_of_turn = self.driver.at_end_of_turn
         storage.load_shared(self.broker, settings.retainer.storage_type == "disc")
-        storage.start(history_options(settings, shared_log.position + 1) if history else None)
+        # A node that has taken the state of another has no history of what was before: the others have.
+        before = max(0, storage.folder.first_in_journal() - 1) or shared_log.position
+        own = replace(history_options(settings, shared_log.position + 1), begins_after=before)
+        storage.start(own if history else None)
         self.node = ClusterNode(self.driver, shared, connection, options)
         self.node.save_state = storage.save_state
         self.driver.start()
+        await self.listen_on(lambda listener: listener.is_http)  # to be asked how far it is
         await self.node.start(place.identity)
         place.write(self.node.stream.identity)
         if history:
@@ -240,21 +248,27 @@ class Server:
         storage = self.storage = DiskStorage(settings.data, self.loop)
         filters = list(table.filter) if history else None
         self.driver.use_log(storage.open(settings.durability, filters, records_live=table.record == "all"))
+        leave_cluster(storage)
         self.driver.carry_out(storage.load(self.broker, self.driver.now_ms(), storage_type == "disc"))
         storage.start(history_options(settings, self.broker.log.position + 1) if history else None)
         if history:
             log.info(what_is_recorded(settings))
 
-    async def listen(self, listener: Listener) -> None:
+    async def listen_on(self, wanted: Callable[[Listener], bool]) -> None:
+        for number, listener in enumerate(self.loaded.settings.listeners()):
+            if wanted(listener):
+                await self.listen(number, listener)
+
+    async def listen(self, number: int, listener: Listener) -> None:
         settings = self.loaded.settings
         certificates = Certificates(make_trust(settings, listener)) if listener.is_tls else None
         context = certificates.context if certificates is not None else None
         policy = self.make_policy(listener, certificates)
-        self.doors.append(Door(policy, certificates))
+        self.doors.append(Door(number, policy, certificates))
         if listener.scheme == "udp":
             self.listen_for_sensors(listener, policy)
             return
-        if listener.scheme in ("http", "https"):
+        if listener.is_http:
             self.listen_http(listener, policy, context)
             return
         try:
@@ -305,6 +319,7 @@ class Server:
             version=__version__,
             started_at_ms=self.driver.now_ms(),
             storage_type=settings.retainer.storage_type,
+            cluster=self.node,
         )
         keys, users = api_secrets(settings)
         others = others_log_in(settings)
@@ -374,7 +389,8 @@ class Server:
             give_memory_back()
 
     def publish_system(self) -> None:
-        self.driver.carry_out(self.system.publish(self.broker, self.driver.now_ms()))
+        more = self.node.system_topics() if self.node is not None else {}
+        self.driver.carry_out(self.system.publish(self.broker, self.driver.now_ms(), more))
 
     def reload(self) -> None:
         """SIGHUP: certificates, log level, users, access rules, retainer limits; says what could not be changed."""

@@ -97,6 +97,8 @@ def test_a_user_sees_and_changes_what_the_access_rules_give(guarded: BrokerProce
             assert api.get(path).status_code == 403, path
         assert api.delete("/api/v5/mqtt/retainer/messages").status_code == 403
         assert api.put("/api/v5/mqtt/retainer", json={"enable": False}).status_code == 403
+        for path in ("drain?node=a", "remove?node=a", "verify"):
+            assert api.post(f"/api/v1/cluster/{path}").status_code == 403, path
 
 
 def test_a_login_gives_a_cookie_that_scripts_cannot_read(guarded: BrokerProcess) -> None:

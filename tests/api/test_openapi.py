@@ -16,7 +16,7 @@ from schemathesis.checks import (
 )
 
 from broker_process import BrokerProcess, start_holdfast
-from holdfast.api import v1, v5
+from holdfast.api import cluster, v1, v5
 from holdfast.api.app import add_health
 from http_api import LISTEN, Api
 from seeds import EFFORT
@@ -51,6 +51,7 @@ def operations() -> list[tuple[str, str]]:
     """Every method and path, from the code: the broker does not run yet when tests are collected."""
     app = FastAPI()
     app.include_router(v1.router)
+    app.include_router(cluster.router)
     app.include_router(v5.router)
     add_health(app)
     return [(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods]

@@ -6,6 +6,7 @@ from typer.testing import CliRunner, Result
 
 from holdfast.cli.main import build_app
 from holdfast.config.load import KEYS
+from holdfast.config.settings import SHARED_KEYS
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +68,13 @@ def test_a_problem_between_settings_is_told_beside_the_settings() -> None:
 def test_markup_in_a_value_is_shown_as_it_is() -> None:
     result = check("--set", "response_information=[red]x[/red]")
     assert "[red]x[/red]" in result.output
+
+
+def test_a_node_of_a_cluster_is_told_which_settings_are_the_clusters() -> None:
+    alone = json.loads(check("--json").output)["settings"]
+    assert all("of" not in one for one in alone.values())
+    node = ("--set", "cluster.url=nats://127.0.0.1:4222", "--set", "cluster.node=a")
+    settings = json.loads(check("--json", *node).output)["settings"]
+    assert {key for key, one in settings.items() if one["of"] == "cluster"} == set(SHARED_KEYS)
+    assert settings["limits.max_qos"]["of"] == "node"
+    assert " of " in check(*node).output

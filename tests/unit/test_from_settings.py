@@ -2,8 +2,10 @@
 
 import pytest
 
+from holdfast.broker.settings import SHARED_SETTINGS, shared_settings
 from holdfast.config import Settings
-from holdfast.from_settings import needs_restart, what_is_recorded
+from holdfast.config.settings import SHARED_KEYS
+from holdfast.from_settings import broker_settings, needs_restart, what_is_recorded
 
 TAKEN_OVER = [
     {"log": {"level": "debug"}},
@@ -56,3 +58,25 @@ def test_the_log_says_what_is_recorded_for_how_long_and_how_to_change_it(history
     line = what_is_recorded(Settings.model_validate({"history": history}))
     assert said in line
     assert all(key in line for key in ("history.record", "history.retention", "history.retention_bytes"))
+
+
+def another(key: str) -> object:
+    """A value of a setting that is not its default."""
+    default: object = Settings()
+    for part in key.split("."):
+        default = getattr(default, part)
+    if isinstance(default, bool):
+        return not default
+    return [{"filter": "a/#", "action": "refuse"}] if isinstance(default, list) else 7
+
+
+@pytest.mark.parametrize("key", [*SHARED_KEYS, "limits.max_qos", "limits.max_subscriptions", "limits.max_inflight"])
+def test_what_nodes_agree_on_is_what_is_called_the_clusters(key: str) -> None:
+    section, _, name = key.partition(".")
+    value = 1 if key == "limits.max_qos" else another(key)
+    changed = broker_settings(Settings.model_validate({section: {name: value}}))
+    assert (shared_settings(changed) != shared_settings(broker_settings(Settings()))) == (key in SHARED_KEYS)
+
+
+def test_nothing_is_shared_that_no_setting_is_named_for() -> None:
+    assert len(SHARED_KEYS) == len(SHARED_SETTINGS) + 1  # the policies are a list of their own

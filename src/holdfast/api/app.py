@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.api import live, v1, v5
+from holdfast.api import cluster, live, v1, v5
 from holdfast.api.auth import ApiAuthenticator, AuthMiddleware
 from holdfast.api.bodies import BoundedBodies
 from holdfast.api.listener import BACKLOG, HttpListener, Policy, Room
@@ -65,6 +65,7 @@ def make_app(services: Services, cors: list[str]) -> ASGIApp:
     app.state.channels = 0
     app.state.metrics = Metrics(services.status, services.metrics_history)
     app.include_router(v1.router)
+    app.include_router(cluster.router)
     app.include_router(v5.router)
     app.include_router(live.router)
     add_health(app)
@@ -111,12 +112,16 @@ def add_health(app: FastAPI) -> None:
         "/readyz", tags=["broker"], summary="Whether it can do its work", responses={503: {"model": dict[str, str]}}
     )
     async def readyz(services: ServicesDep) -> Response:
-        """503 while the disk refuses; then QoS 1 and 2 publishes are refused as well. A history that waits for free
-        space keeps nobody from working: it is named, with 200.
+        """503 while the disk refuses; then QoS 1 and 2 publishes are refused as well. Of a node of a cluster also while
+        it catches up, has no quorum, is drained or has failed. A history that waits for free space keeps nobody from
+        working: it is named, with 200.
         """
         journal = services.status.journal
         if journal is not None and not journal.healthy:
             return JSONResponse({"status": "the journal cannot be written"}, 503)
+        cluster = services.status.cluster
+        if cluster is not None and cluster.not_ready:
+            return JSONResponse({"status": cluster.not_ready}, 503)
         paused = {"history": "paused: free space is below history.reserve"} if services.status.paused else {}
         return JSONResponse({"status": "ready", **paused})
 

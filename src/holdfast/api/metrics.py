@@ -23,6 +23,7 @@ class BrokerCollector(Collector):
         yield from self.traffic()
         yield from self.retained()
         yield from self.disk()
+        yield from self.cluster()
         yield from self.loop()
 
     def clients(self) -> Iterator[Metric]:
@@ -137,6 +138,36 @@ class BrokerCollector(Collector):
         yield counter("holdfast_journal_commits", "Times the journal was synced.", sum(times.counts))
         yield histogram(
             "holdfast_journal_sync_seconds", "Time of a sync of the journal.", times.bounds, times.counts, times.total_s
+        )
+
+    def cluster(self) -> Iterator[Metric]:
+        if self.status.cluster is None:
+            return
+        told = self.status.cluster.status()
+        log = told["log"]
+        up = sum(node["up"] and node["heard"] for node in told["nodes"])
+        yield gauge("holdfast_cluster_ready", "Whether this node serves clients.", int(told["ready"]))
+        yield gauge(
+            "holdfast_cluster_position", "The last message of the log that this node applied.", told["position"]
+        )
+        yield gauge("holdfast_cluster_lag", "Messages of the log that this node has yet to apply.", told["lag"])
+        yield gauge(
+            "holdfast_cluster_unacknowledged",
+            "Messages that this node has sent to the log and that have not come back.",
+            log["unacknowledged"],
+        )
+        yield gauge("holdfast_cluster_nodes", "Nodes that the cluster knows.", len(told["nodes"]))
+        yield gauge("holdfast_cluster_nodes_up", "Nodes that are members now and are heard.", up)
+        yield gauge("holdfast_cluster_waiting_bytes", "Bytes that wait to be in the log.", log["waiting_bytes"])
+        yield gauge("holdfast_cluster_log_servers_lagging", "Log servers that are behind or gone.", len(log["lagging"]))
+        yield counter(
+            "holdfast_cluster_passed_over",
+            "Messages of the log that counted for nothing: repeats, and what a node sent that had been declared down.",
+            log["passed_over"],
+        )
+        yield counter("holdfast_cluster_sent_again", "Messages that were sent to the log again.", log["sent_again"])
+        yield counter(
+            "holdfast_cluster_live_lost", "Messages between nodes at QoS 0 that did not arrive here.", told["live_lost"]
         )
 
     def loop(self) -> Iterator[Metric]:

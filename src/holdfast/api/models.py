@@ -225,6 +225,75 @@ class Who(BaseModel):
     login: bool
 
 
+class ClusterLog(BaseModel):
+    """The log that the nodes share. `lagging` are its servers that are behind or gone, with the messages they lack."""
+
+    leader: str
+    first: int
+    last: int
+    lagging: dict[str, int]
+    unacknowledged: int = Field(description="Messages that this node has sent and that have not come back.")
+    waiting_bytes: int
+    sent_again: int
+    passed_over: int
+
+
+class ClusterNode(BaseModel):
+    """A node. What it says of itself is there while it is heard; `agrees` is null where its hash cannot be compared."""
+
+    name: str
+    up: bool
+    heard: bool
+    epoch: int
+    address: str
+    version: str
+    ready: bool | None = None
+    detail: str | None = None
+    position: int | None = None
+    lag: int | None = None
+    hash: str | None = None
+    offset: int | None = None
+    clients: int | None = None
+    agrees: bool | None = None
+
+
+class ClusterStatus(BaseModel):
+    """A broker that stands alone says so by `alone` and has no nodes."""
+
+    alone: bool
+    name: str
+    node: str
+    ready: bool
+    state: str
+    detail: str
+    log: ClusterLog | None
+    position: int
+    lag: int
+    hash: str
+    offset: int
+    clock_difference_ms: int
+    live_lost: int
+    nodes: list[ClusterNode]
+
+
+class NodeDrained(BaseModel):
+    node: str
+    drained: bool
+
+
+class NodeRemoved(BaseModel):
+    node: str
+    removed: bool
+
+
+class Verified(BaseModel):
+    """The hash of the state of each node that is up, at one position of the log; empty where none came in time."""
+
+    equal: bool
+    hashes: dict[str, str]
+    missing: list[str]
+
+
 class Meta(BaseModel):
     page: int
     limit: int

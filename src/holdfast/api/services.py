@@ -46,7 +46,13 @@ class Services:
 
 
 def make_services(status: ServerStatus, authenticator: ApiAuthenticator) -> Services:
-    source = LiveSource(status.handle, journal=status.journal, history=status.history, reached=status.reached)
+    source = LiveSource(
+        status.handle,
+        journal=status.journal,
+        history=status.history,
+        reached=status.reached,
+        refusal=status.refusal,
+    )
     history = HistoryService(source)
     retained = RetainedService(source, history, status.broker.settings.max_packet_size)
     return Services(

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.broker.core import Broker
+from holdfast.errors import StoreError
 from holdfast.service.live import JournalStatus
 from holdfast.service.source import BrokerHandle
 
@@ -23,7 +24,10 @@ class SyncTimes(Protocol):
 
 
 class JournalNumbers(JournalStatus, Protocol):
-    """Beside its status: `backlog` is the bytes that wait."""
+    """Beside its status: whether it can be written; `backlog` is the bytes that wait."""
+
+    @property
+    def healthy(self) -> bool: ...
 
     @property
     def backlog(self) -> int: ...
@@ -32,10 +36,34 @@ class JournalNumbers(JournalStatus, Protocol):
     def sync_times(self) -> SyncTimes: ...
 
 
+class ClusterView(Protocol):
+    """The cluster, as one of its nodes sees it, whose name is `name`. The first two texts say why not, and are empty
+    while there is no reason.
+    """
+
+    @property
+    def not_ready(self) -> str: ...
+
+    @property
+    def cannot_write(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    async def drain_node(self, name: str) -> None: ...
+
+    async def remove(self, name: str) -> None: ...
+
+    async def verify(self) -> dict[str, str]: ...
+
+
 @dataclass
 class ServerStatus:
     """`reached` says how far the followers are, `problems` what they complain of, `paused` why they write nothing for
-    now, all by name; `history` is the table's folder, None where there is none.
+    now, all by name; `history` is the table's folder, None where there is none; `cluster` is None for a broker that
+    stands alone.
     """
 
     handle: BrokerHandle
@@ -47,6 +75,7 @@ class ServerStatus:
     version: str = ""
     started_at_ms: int = 0
     storage_type: str = "ram"
+    cluster: ClusterView | None = None
 
     @property
     def broker(self) -> Broker:
@@ -55,9 +84,29 @@ class ServerStatus:
     def now_ms(self) -> int:
         return self.handle.now_ms()
 
+    @property
+    def node(self) -> str:
+        """The name of this node; empty for a broker that stands alone."""
+        return self.cluster.name if self.cluster is not None else ""
+
+    def need_cluster(self) -> None:
+        """Raises StoreError where this is a node of a cluster and nothing can be asked of the others now."""
+        if self.cluster is not None and self.cluster.cannot_write:
+            raise StoreError(f"the cluster cannot be reached through this node now: {self.cluster.cannot_write}")
+
+    def refusal(self) -> str:
+        """Why nothing can be stored now; empty while it can."""
+        if self.cluster is not None:
+            return self.cluster.cannot_write
+        if self.journal is not None and not self.journal.healthy:
+            return "the disk is full or failing"
+        return ""
+
     def newest(self) -> int:
         """The newest offset that the history could have: what is durable, or all there is."""
-        return self.journal.durable if self.journal is not None else self.broker.log.position
+        if self.journal is None or self.cluster is not None:
+            return self.broker.log.position
+        return self.journal.durable
 
     def history_lag(self) -> int:
         """Offsets that the history is behind."""

@@ -126,13 +126,17 @@ class Retainer(BaseModel):
 
 @router.put("/mqtt/retainer", summary="Change settings of the retainer, until the next start")
 async def put_retainer(services: ServicesDep, caller: CallerDep, asked: Retainer) -> dict[str, Any]:
+    """In a cluster they change on all nodes, and stay until a node is told others."""
     caller.need_admin()
+    services.status.need_cluster()
     services.handle.set_retainer(
         enable=asked.enable,
         expiry_ms=asked.msg_expiry_interval,
         max_payload=asked.max_payload_size,
         max_messages=None if asked.backend is None else asked.backend.max_retained_messages,
     )
+    if services.status.cluster is not None:
+        await services.handle.durable()  # then this node has them too
     return await get_retainer(services)
 
 
@@ -237,7 +241,13 @@ async def publish(services: ServicesDep, caller: CallerDep, asked: EmqxPublish) 
     return JSONResponse({"id": name})
 
 
-def client_shape(session: Session) -> dict[str, object]:
+def node_of(session: Session, own: str) -> str:
+    """The node that a client is connected to, or was last."""
+    return session.spread.node or own if session.spread is not None else own
+
+
+def client_shape(session: Session, own: str) -> dict[str, object]:
+    """`own` is the name of this node. Of a client of another node it is not known here from where and since when."""
     connection = session.connection
     address, _, port = str(getattr(connection.peer, "address", "") if connection is not None else "").rpartition(":")
     version = {"5.0": 5, "3.1.1": 4, "3.1": 3}.get(session.protocol, 0)
@@ -246,7 +256,7 @@ def client_shape(session: Session) -> dict[str, object]:
         "username": session.owner or None,
         "ip_address": address.strip("[]"),
         "port": int(port) if port.isdigit() else 0,
-        "connected": connection is not None,
+        "connected": session.attached,
         "connected_at": None if connection is None else iso(connection.connected_at_ms),
         "created_at": iso(session.created_at_ms),
         "proto_name": "MQTT-SN" if session.protocol.startswith("SN") else "MQTT",
@@ -260,7 +270,7 @@ def client_shape(session: Session) -> dict[str, object]:
         "inflight_max": session.window,
         "mqueue_len": len(session.queue),
         "awaiting_rel_cnt": len(session.unreleased),
-        "node": NODE,
+        "node": node_of(session, own),
     }
 
 
@@ -286,11 +296,11 @@ async def list_clients(
             and (username is None or session.owner == username)
             and (like_clientid is None or like_clientid in session.client_id)
             and (like_username is None or like_username in session.owner)
-            and (conn_state is None or (conn_state == "connected") == (session.connection is not None))
+            and (conn_state is None or (conn_state == "connected") == session.attached)
         ):
             found.append(session)
     start = (page - 1) * limit
-    data = [client_shape(session) for session in found[start : start + limit]]
+    data = [client_shape(session, services.status.node or NODE) for session in found[start : start + limit]]
     return JSONResponse({"data": data, "meta": meta(page, limit, len(found))})
 
 
@@ -302,22 +312,28 @@ async def get_client(
     session = services.handle.broker.sessions.get(clientid)
     if session is None:
         raise NotFound(f"there is no client {clientid!r}")
-    return JSONResponse(client_shape(session))
+    return JSONResponse(client_shape(session, services.status.node or NODE))
 
 
 @router.delete("/clients/{clientid:path}", summary="Disconnect a client", status_code=204, response_class=Response)
 async def delete_client(
     services: ServicesDep, caller: CallerDep, clientid: Annotated[str, Path(min_length=1)]
 ) -> Response:
-    """An absent client loses its session."""
+    """An absent client loses its session. In a cluster this reaches clients of other nodes too."""
     caller.need_admin()
+    session = services.handle.broker.sessions.get(clientid)
+    by_log = services.status.cluster is not None and session is not None and session.connection is None
+    if by_log:
+        services.status.need_cluster()
     kicked = services.handle.kick(clientid, ADMINISTRATIVE_ACTION, "disconnected by the operator")
     if not kicked and not services.handle.end_session(clientid):
         raise NotFound(f"there is no client {clientid!r}")
+    if by_log:
+        await services.handle.durable()  # then it has been done on this node, and is in the log for the others
     return Response(status_code=204)
 
 
-def subscription_shape(session: Session, subscription: Subscription) -> dict[str, object]:
+def subscription_shape(session: Session, subscription: Subscription, own: str) -> dict[str, object]:
     return {
         "clientid": session.client_id,
         "topic": subscription.topic_filter.decode(),
@@ -325,7 +341,7 @@ def subscription_shape(session: Session, subscription: Subscription) -> dict[str
         "nl": int(subscription.no_local),
         "rap": int(subscription.retain_as_published),
         "rh": 0,
-        "node": NODE,
+        "node": node_of(session, own),
     }
 
 
@@ -360,7 +376,7 @@ async def list_subscriptions(
             ):
                 found.append((session, subscription))
     start = (page - 1) * limit
-    data = [subscription_shape(*one) for one in found[start : start + limit]]
+    data = [subscription_shape(*one, services.status.node or NODE) for one in found[start : start + limit]]
     return JSONResponse({"data": data, "meta": meta(page, limit, len(found))})
 
 

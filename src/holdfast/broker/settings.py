@@ -135,6 +135,13 @@ def shared_settings(settings: Settings) -> bytes:
     return json.dumps(values, sort_keys=True).encode()
 
 
+def changed_settings(shared: bytes, changes: dict[str, Any]) -> bytes:
+    """Return what nodes agree on, with some values changed."""
+    values: dict[str, Any] = json.loads(shared)
+    values.update(changes)
+    return json.dumps(values, sort_keys=True).encode()
+
+
 def use_shared(settings: Settings, shared: bytes) -> None:
     """Use what the log says; names that this version does not know are left alone."""
     values: dict[str, Any] = json.loads(shared)

@@ -23,11 +23,12 @@ class SystemTopics:
         self.rates: dict[str, float] = {}
         self.published_at_ms = started_at_ms
 
-    def publish(self, broker: "Broker", now_ms: int) -> Effects:
-        """Publish what has changed since the last time."""
+    def publish(self, broker: "Broker", now_ms: int, more: dict[str, str]) -> Effects:
+        """Publish what has changed since the last time; `more` is what others have to say, by topic."""
         broker.begin(now_ms)
         values = self.values(broker)
         values.update(self.loads(broker))
+        values.update(more)
         for topic, value in values.items():
             if self.last.get(topic) != value:
                 self.last[topic] = value
@@ -40,8 +41,11 @@ class SystemTopics:
         retained = broker.retained
         sessions = len(broker.sessions)
         queued = 0
+        absent = 0
         for session in broker.sessions.values():
             queued += len(session.queue)
+            if not session.attached:
+                absent += 1
         refused = 0
         values: dict[str, str] = {}
         for outcome in range(REFUSED_SIZE, len(OUTCOMES)):
@@ -55,8 +59,8 @@ class SystemTopics:
                 "clients/total": str(sessions),
                 "clients/connected": str(counters.connected_now),
                 "clients/active": str(counters.connected_now),
-                "clients/disconnected": str(sessions - counters.connected_now),
-                "clients/inactive": str(sessions - counters.connected_now),
+                "clients/disconnected": str(absent),
+                "clients/inactive": str(absent),
                 "clients/maximum": str(counters.connected_most),
                 "clients/expired": str(counters.sessions_expired),
                 "messages/received": str(counters.packets_received),

@@ -21,6 +21,7 @@ from holdfast.cli.options import Assignments, Config, Data, Listen
 from holdfast.config import Problem, Settings, Source, problems_of, read
 from holdfast.config.checks import exposed_secrets
 from holdfast.config.load import DEFAULT, KEYS
+from holdfast.config.settings import SHARED_KEYS
 from holdfast.errors import UsageError
 
 ACTIONS = {"publish": PUBLISH, "subscribe": SUBSCRIBE, "retain": RETAIN, "receive": RECEIVE}
@@ -52,6 +53,8 @@ def check_config(
     problem, else 0. With `--who` and `--can` it says whether a user may do something and which rule decides; the exit
     code is then 1 for no.
 
+    For a node of a cluster it also says of each setting whether it is the cluster's, the same on all nodes, or its own.
+
     Examples:
 
         holdfast check-config --config holdfast.toml
@@ -82,7 +85,11 @@ def _document(
     settings: Settings | None, origins: dict[str, str], problems: list[Problem], names: list[str]
 ) -> dict[str, object]:
     return {
-        "settings": {key: {"value": value_of(settings, key), "origin": origins[key]} for key in names if settings},
+        "settings": {
+            key: {"value": value_of(settings, key), "origin": origins[key], **scope_of(settings, key)}
+            for key in names
+            if settings
+        },
         "warnings": [{"key": key, "message": message} for key, message in _warnings(settings)],
         "problems": [{"key": p.key, "message": p.message, "origin": p.origin} for p in problems],
     }
@@ -91,12 +98,13 @@ def _document(
 def _print_table(settings: Settings | None, origins: dict[str, str], problems: list[Problem], names: list[str]) -> None:
     console = Console(highlight=False)
     if settings is not None:
-        table = Table("key", "value", "from", title="Settings", title_justify="left")
+        columns = ["key", "value", "from", *(["of"] if settings.cluster.url else [])]
+        table = Table(*columns, title="Settings", title_justify="left")
         for key in names:
             style = "dim" if origins[key] == DEFAULT else ""
             value = value_of(settings, key)
             shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            table.add_row(key, escape(shown), escape(origins[key]), style=style)
+            table.add_row(key, escape(shown), escape(origins[key]), *scope_of(settings, key).values(), style=style)
         console.print(table)
     for key, message in _warnings(settings):
         console.print(f"[yellow]warning[/yellow] {escape(key)}: {escape(message)}", soft_wrap=True)
@@ -109,6 +117,13 @@ def _warnings(settings: Settings | None) -> list[tuple[str, str]]:
     """What would do, and had better be otherwise."""
     found = exposed_secrets(settings) if settings is not None else []
     return [(key, f"everybody on this machine can read {path}, expected mode 0600") for key, path in found]
+
+
+def scope_of(settings: Settings, key: str) -> dict[str, str]:
+    """Whose a setting is, where the broker is one of many: the same for all nodes, or this one's own."""
+    if not settings.cluster.url:
+        return {}
+    return {"of": "cluster" if key in SHARED_KEYS else "node"}
 
 
 def value_of(settings: Settings | None, key: str) -> object:

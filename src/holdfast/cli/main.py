@@ -31,6 +31,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "sub": Command("holdfast.cli.sub", "sub", "Subscribe and print what arrives, with mosquitto_sub's flags."),
     "retained": Command("holdfast.cli.retained", "app", "List, read, delete, restore and move retained messages."),
     "history": Command("holdfast.cli.history", "app", "Erase from the history, for good."),
+    "cluster": Command(
+        "holdfast.cli.cluster", "app", "Look at the nodes of a cluster; drain, remove and compare them."
+    ),
     "pipeline": Command("holdfast.cli.pipeline", "app", "Fold history with Spark: tables, the past, audit, report."),
     "demo": Command("holdfast_demo.command", "demo", "Show everything in about a minute, and prove it."),
     "passwd": Command("holdfast.cli.passwd", "passwd", "Create, change and delete users in a password file."),

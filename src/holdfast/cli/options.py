@@ -1,4 +1,4 @@
-"""The options by which a command finds its configuration; `serve` and `check-config` share them."""
+"""The options by which a command finds its configuration; those that read it share them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -25,3 +25,14 @@ Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the configuration; may be given several times."),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="URLS", help="NATS servers that keep the log of a cluster, separated by commas."),
+]
+NodeName = Annotated[str | None, typer.Option("--node", metavar="NAME", help="The name of this node in it.")]
+
+
+def cluster_assignments(given: list[str] | None, cluster: str | None, node: str | None) -> list[str]:
+    """What was set on the command line, the cluster's flags included."""
+    flags = {"cluster.url": cluster, "cluster.node": node}
+    return [*(given or ()), *(f"{key}={value}" for key, value in flags.items() if value is not None)]

@@ -39,12 +39,13 @@ class ApiError(HoldfastError):
 
 
 class ApiClient:
-    def __init__(self, url: str, key: str) -> None:
-        """`key` is `name:secret`, or empty."""
+    def __init__(self, url: str, key: str, instead: str = "--url names another one, --data a folder") -> None:
+        """`key` is `name:secret`, or empty; `instead` is what to try when there is no answer."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"expected a URL such as http://127.0.0.1:18083, got {url!r}")
         self.url = url.rstrip("/")
+        self.instead = instead
         # A connection for each call: there are few, and none is left open for a broker that ends to wait for.
         self.headers = {"Accept": "application/json", "Connection": "close"}
         if key:
@@ -71,7 +72,7 @@ class ApiClient:
             self.connection.close()
             raise UsageError(
                 f"no answer from {self.url}: {getattr(error, 'strerror', None) or error}; is the broker running? "
-                "--url names another one, --data a folder"
+                f"{self.instead}"
             ) from None
         if response.status >= 400:
             raise ApiError(response.status, explained(content, response.status))

@@ -2,12 +2,11 @@
 
 import logging
 import platform
-from typing import Annotated
 
 import typer
 
 from holdfast import __version__, build
-from holdfast.cli.options import Assignments, Config, Data, Listen
+from holdfast.cli.options import Assignments, Cluster, Config, Data, Listen, NodeName, cluster_assignments
 from holdfast.errors import UsageError
 
 
@@ -16,13 +15,8 @@ def serve(
     listen: Listen = None,
     data: Data = None,
     assignments: Assignments = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster", metavar="URLS", help="NATS servers that keep the log of a cluster, separated by commas."
-        ),
-    ] = None,
-    node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="The name of this node in it.")] = None,
+    cluster: Cluster = None,
+    node: NodeName = None,
 ) -> None:
     """
     Run the broker.
@@ -48,12 +42,7 @@ def serve(
     from holdfast.config import load
     from holdfast.server import run
 
-    given = list(assignments or ())
-    if cluster is not None:
-        given.append(f"cluster.url={cluster}")
-    if node is not None:
-        given.append(f"cluster.node={node}")
-    loaded = load(config, listen or (), data, given)
+    loaded = load(config, listen or (), data, cluster_assignments(assignments, cluster, node))
     diagnostics.configure(loaded.settings.log.level, loaded.settings.log.format)
     log = logging.getLogger("holdfast")
     details = {"version": __version__, "build": build.name(), "python": platform.python_version()}

@@ -368,12 +368,19 @@ class Stream:
 
 async def first_message(connection: Connection, options: StreamOptions) -> int:
     """The sequence of the first message that the log still has; 1 where there is no log yet."""
+    return max(1, int((await _state_of(connection, options)).get("first_seq", 1)))
+
+
+async def message_count(connection: Connection, options: StreamOptions) -> int:
+    """How many messages the log has ever had; 0 where there is no log yet."""
+    return int((await _state_of(connection, options)).get("last_seq", 0))
+
+
+async def _state_of(connection: Connection, options: StreamOptions) -> dict[str, Any]:
     while True:
         try:
             answer = json.loads(await connection.request(f"$JS.API.STREAM.INFO.{options.stream}", timeout_s=ASK_S))
         except NoAnswer:
             await asyncio.sleep(TICK_S)
             continue
-        if "error" in answer:
-            return 1
-        return max(1, int(answer["state"]["first_seq"]))
+        return dict(answer.get("state", {}))

@@ -38,6 +38,10 @@ class Endpoint:
         return self.scheme in WEBSOCKET_SCHEMES
 
     @property
+    def is_http(self) -> bool:
+        return self.scheme in ("http", "https")
+
+    @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it. A host name other than localhost is taken to be reachable."""
         if self.host == "localhost":

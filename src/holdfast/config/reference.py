@@ -16,6 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from holdfast.config.listener import OPTIONS, SCHEMES
 from holdfast.config.load import KEYS, SECTIONS, Key
+from holdfast.config.settings import SHARED_KEYS
 from holdfast.quantity import format_duration, format_size
 
 INTRODUCTION: Final = """\
@@ -57,6 +58,13 @@ EXAMPLE_VALUES: Final = {
     "jwt.key_file": '"tokens.pem"',
     "jwt.jwks_file": '"jwks.json"',
     "callback.secret_file": '"callback-secret"',
+    "cluster.password_file": '"nats-password"',
+    "cluster.token_file": '"nats-token"',
+    "cluster.credentials_file": '"holdfast.creds"',
+    "cluster.nkey_file": '"holdfast.nkey"',
+    "cluster.ca": '"nats-ca.pem"',
+    "cluster.cert": '"node.pem"',
+    "cluster.key": '"node.key"',
 }
 
 EXAMPLE_TABLES: Final = {
@@ -154,7 +162,8 @@ def _table(keys: list[Key]) -> str:
     for key in keys:
         default = default_of(key.field)
         shown = f"`{default}`" if default else ""
-        rows.append(f"| `{key.name}` | {kind_of(key.field)} | {shown} | {key.field.description} |")
+        shared = " In a cluster: the same on all nodes." if key.name in SHARED_KEYS else ""
+        rows.append(f"| `{key.name}` | {kind_of(key.field)} | {shown} | {key.field.description}{shared} |")
     return "\n".join(rows) + "\n"
 
 

@@ -495,11 +495,28 @@ class Log(Section):
     format: Literal["text", "json"] = Field(default="text", description="`text` for people, `json` for machines.")
 
 
+# What nodes of a cluster must agree on; everything else is each node's own.
+SHARED_KEYS: Final = (
+    "retainer.enable",
+    "retainer.max_retained_messages",
+    "retainer.max_bytes",
+    "retainer.max_payload_size",
+    "retainer.expiry_interval",
+    "retainer.max_messages_per_user",
+    "retainer.max_bytes_per_user",
+    "retainer.strict",
+    "retainer.policy",
+    "limits.max_queued_messages",
+    "limits.max_queued_bytes",
+)
+
+
 class Cluster(Section):
     """Many nodes on one log, which NATS JetStream keeps. Without `url` the broker stands alone.
 
     Limits and policies of `[retainer]`, `limits.max_queued_messages` and `limits.max_queued_bytes` are then the same on
-    all nodes: the first node's until one is told others by a reload. Everything else is each node's own.
+    all nodes: the first node's until one is told others by a reload or through the API. Everything else is each node's
+    own, but `name` and `url` have to lead all of them to the same log. `holdfast check-config` says which is which.
     """
 
     url: Annotated[list[str], BeforeValidator(one_or_many)] = Field(

@@ -16,6 +16,7 @@ from holdfast.broker.log import Log
 from holdfast.broker.message import Publisher
 from holdfast.broker.ports import Peer
 from holdfast.broker.session import Connection
+from holdfast.broker.settings import changed_settings, shared_settings
 from holdfast.errors import StoreError
 from holdfast.net.sightings import Sightings
 
@@ -147,22 +148,36 @@ class Driver:
         max_payload: int | None = None,
         max_messages: int | None = None,
     ) -> None:
-        """Change settings of the retainer for what is published from now on; None leaves one as it is."""
+        """Change settings of the retainer for what is published from now on; None leaves one as it is. Where nodes
+        share a log, that is for all of them, once it has come back.
+        """
+        given = {
+            "retain_available": enable,
+            "retained_expiry_ms": expiry_ms,
+            "max_retained_payload": max_payload,
+            "max_retained_messages": max_messages,
+        }
+        changes = {name: value for name, value in given.items() if value is not None}
         settings = self.broker.settings
-        if enable is not None:
-            settings.retain_available = enable
-        if expiry_ms is not None:
-            settings.retained_expiry_ms = expiry_ms
-        if max_payload is not None:
-            settings.max_retained_payload = max_payload
+        shared = self.broker.shared
+        if shared is not None:
+            shared.change_settings(changed_settings(shared.settings or shared_settings(settings), changes))
+            self.propose()
+            return
+        for name, value in changes.items():
+            setattr(settings, name, value)
         if max_messages is not None:
-            settings.max_retained_messages = max_messages
             self.broker.retained.recount()
 
     async def durable(self) -> None:
         """Return when everything that was done so far is durable; raises StoreError when it cannot be."""
+        shared = self.broker.shared
+        if shared is not None and not shared.is_member:
+            raise StoreError("nothing can be stored now: this node is not a member of the cluster")
         done: asyncio.Future[StoreError | None] = self.loop.create_future()
         self.log.flush(lambda error: None if done.cancelled() else done.set_result(error))
+        if shared is not None:
+            self.propose()
         error = await done
         if error is not None:
             raise error

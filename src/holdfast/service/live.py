@@ -31,14 +31,13 @@ class JournalStatus(Protocol):
     """How the journal is doing. `durable` is the offset up to which it is on disk."""
 
     @property
-    def healthy(self) -> bool: ...
-
-    @property
     def durable(self) -> int: ...
 
 
 class LiveSource(RetainedSource, RetainedWriter):
-    """`reached` says how far the followers are, by name. The history is read in another process."""
+    """`reached` says how far the followers are, by name; `refusal` why nothing can be stored now, empty while it can.
+    The history is read in another process.
+    """
 
     def __init__(
         self,
@@ -47,6 +46,7 @@ class LiveSource(RetainedSource, RetainedWriter):
         journal: JournalStatus | None = None,
         history: Path | None = None,
         reached: dict[str, int] | None = None,
+        refusal: Callable[[], str] = lambda: "",
     ) -> None:
         self.handle = handle
         self.broker = handle.broker
@@ -54,6 +54,7 @@ class LiveSource(RetainedSource, RetainedWriter):
         self.table = history
         self.reached = reached if reached is not None else {}
         self.past = PastProcess(history) if history is not None else None
+        self.refusal = refusal
 
     async def close(self) -> None:
         if self.past is not None:
@@ -102,8 +103,8 @@ class LiveSource(RetainedSource, RetainedWriter):
         properties: bytes = b"",
         expiry_s: int = -1,
     ) -> Accepted:
-        if self.journal is not None and not self.journal.healthy:
-            raise StoreError("nothing can be stored now: the disk is full or failing")
+        if why := self.refusal():
+            raise StoreError(f"nothing can be stored now: {why}")
         if is_reserved(topic):
             raise NotAllowed(f"topic {topic.decode()!r} belongs to the broker, expected one that clients may write to")
         return self.handle.publish(publisher, topic, payload, qos, retain, properties, expiry_s)
@@ -113,10 +114,15 @@ class LiveSource(RetainedSource, RetainedWriter):
 
     async def in_history(self, offset: int) -> None:
         deadline = time.monotonic() + WAIT_S
-        # Offsets beyond the last record belong to nothing that the table could have: $SYS is not in it.
-        offset = min(offset, self.journal.durable if self.journal is not None else 0)
+        offset = min(offset, self.newest())
         while self.reached.get("history", 0) < offset and time.monotonic() < deadline:
             await asyncio.sleep(WAIT_STEP_S)
+
+    def newest(self) -> int:
+        """The offset of the last record that the table could have: $SYS, which may come after it, is not in it."""
+        if self.broker.shared is not None:
+            return self.broker.log.position  # what has come back from the log is durable
+        return self.journal.durable if self.journal is not None else 0
 
     async def ask(self, question: Callable[Concatenate[Past, P], T], *given: P.args, **named: P.kwargs) -> T:
         assert self.past is not None

@@ -8,10 +8,10 @@ well, so that undo needs no history when it comes at once.
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from holdfast.broker.access import ANY_QOS
 from holdfast.broker.effects import Accepted
@@ -33,6 +33,8 @@ KEPT_BYTES = 32 << 20
 # What a message takes in memory beside its bytes, about.
 OVERHEAD_BYTES = 200
 REFUSED_FROM = 0x80  # reason codes from here on are refusals
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -134,7 +136,8 @@ class RetainedService:
                     if number % PORTION == 0:
                         await pause(writer)
             finally:
-                await writer.durable()
+                if accepted:
+                    await writer.durable()
         return Published(operation, accepted)
 
     def publish_one(self, writer: RetainedWriter, publisher: Publisher, one: Publication, caller: Caller) -> Accepted:
@@ -163,18 +166,19 @@ class RetainedService:
         count = size = 0
         if found:
             async with self.source.writing() as writer:
-                for number, one in enumerate(found, 1):
-                    stored = writer.get(one.topic)
-                    if stored is not None and stored.offset == one.offset:
-                        writer.publish(publisher, one.topic, b"", one.qos, True)
-                        if writer.get(one.topic) is None:
+                for portion in in_portions(found):
+                    deletes: list[tuple[Message, Accepted]] = []
+                    for one in portion:
+                        stored = writer.get(one.topic)
+                        if stored is not None and stored.offset == one.offset:
+                            deletes.append((stored, writer.publish(publisher, one.topic, b"", one.qos, True)))
+                    await pause(writer)
+                    for message, delete in deletes:
+                        if has_removed(writer, message, delete):
                             count += 1
-                            size += stored.size() + OVERHEAD_BYTES
+                            size += message.size() + OVERHEAD_BYTES
                             if size <= KEPT_BYTES:
-                                gone.append(stored)
-                    if number % PORTION == 0:
-                        await pause(writer)
-                await writer.durable()
+                                gone.append(message)
         if size <= KEPT_BYTES:
             self.remember(operation, gone, size)
         return Removed(operation, count)
@@ -219,18 +223,27 @@ class RetainedService:
             writer: RetainedWriter | None = None
             before = 0
             async for messages in portions:
-                for number, message in enumerate(messages, 1):
-                    end = judge(self.source if writer is None else writer, message, caller, replace)
-                    if end == RESTORE and not dry_run:
+                for portion in in_portions(messages):
+                    published: list[tuple[Message, Accepted]] = []
+                    for message in portion:
+                        end = judge(self.source if writer is None else writer, message, caller, replace)
+                        if end != RESTORE or dry_run:
+                            done.count(end)
+                            continue
                         if writer is None:
                             writer = await stack.enter_async_context(self.source.writing())
                             end = judge(writer, message, caller, replace)
-                        end = publish_again(writer, publisher, message) if end == RESTORE else end
-                    done.count(end)
-                    if number % PORTION == 0 or number == len(messages):
-                        await (asyncio.sleep(0) if writer is None else pause(writer))
-                        on_progress(before + number)
-                before += len(messages)
+                        again = publish_again(writer, publisher, message) if end == RESTORE else None
+                        if again is not None:
+                            published.append((message, again))
+                        else:
+                            done.count(REFUSED if end == RESTORE else end)
+                    await (asyncio.sleep(0) if writer is None else pause(writer))
+                    for message, again in published:
+                        assert writer is not None
+                        done.count(RESTORE if has_set(writer, message, again) else REFUSED)
+                    before += len(portion)
+                    on_progress(before)
         return done
 
 
@@ -244,17 +257,36 @@ def judge(where: RetainedSource | RetainedWriter, message: Message, caller: Call
     return end
 
 
-def publish_again(writer: RetainedWriter, publisher: Publisher, message: Message) -> str:
-    """Publish a message of the past. Returns RESTORE when it is retained now, else REFUSED: a limit or a policy."""
+def publish_again(writer: RetainedWriter, publisher: Publisher, message: Message) -> Accepted | None:
+    """Publish a message of the past; returns None when its topic has more levels than are allowed today."""
     expiry_s = seconds_left(message.expires_at_ms, writer.now_ms())
     try:
-        accepted = writer.publish(
+        return writer.publish(
             publisher, message.topic, message.payload, message.qos, True, message.properties, expiry_s
         )
     except ProtocolError:
-        return REFUSED  # the topic has more levels than are allowed today
+        return None
+
+
+# What became of a publish is known when it is durable: in a cluster it is applied then, in the order of the log.
+
+
+def has_removed(writer: RetainedWriter, message: Message, delete: Accepted) -> bool:
+    """Whether a delete took its message away: none is there, or one that was set later. Else a policy protects it."""
     stored = writer.get(message.topic)
-    return RESTORE if stored is not None and stored.offset == accepted.offset else REFUSED
+    return stored is None or stored.offset > delete.offset
+
+
+def has_set(writer: RetainedWriter, message: Message, publish: Accepted) -> bool:
+    """Whether a message is retained now, or one that was set later. Else a limit or a policy refused it."""
+    stored = writer.get(message.topic)
+    return stored is not None and stored.offset >= publish.offset
+
+
+def in_portions(messages: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As many as are published between two waits for the disk."""
+    for start in range(0, len(messages), PORTION):
+        yield messages[start : start + PORTION]
 
 
 async def one_portion(messages: list[Message]) -> AsyncIterator[list[Message]]:

@@ -244,6 +244,10 @@ class Sessions:
                 found.counters[key.removeprefix(COUNTER_PREFIX).decode()] = NUMBER.unpack(value)[0]
         return found
 
+    def forget_cluster(self) -> None:
+        """Forget the log that was shared, and who took part; what was read from it stays."""
+        self.environment.write(lambda txn: txn.drop(self.environment.db["cluster"], delete=False))
+
     def rows(self, txn: "Transaction[bytes]", table: str) -> Iterator[tuple[bytes, bytes]]:
         if table not in self.environment.db:
             return

@@ -13,6 +13,7 @@ from holdfast.errors import StoreError
 from holdfast.journal.log import JournalLog
 from holdfast.journal.writer import Event
 from holdfast.state.environment import MAPPED_MOST
+from holdfast.state.store import StateStore
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.followers import FollowerProcess, Report, history_process, state_process
 from holdfast.storage.history_options import HistoryOptions
@@ -113,12 +114,7 @@ class DiskStorage:
         """Copy the state as it is on disk to a folder of its own; returns the file. Blocks."""
         recovered = self.recovered
         assert recovered is not None
-        folder = self.folder.root / "copy"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        path = folder / "data.mdb"
-        path.unlink(missing_ok=True)
-        recovered.store.environment.env.copy(str(folder), compact=True)
-        return path
+        return copy_state(recovered.store, self.folder.root)
 
     @contextmanager
     def in_one_sentence(self) -> Iterator[None]:
@@ -218,3 +214,13 @@ class DiskStorage:
             log.error("loss", extra={"part": name, "detail": report.loss})
         if report.note:
             log.info("note", extra={"part": name, "detail": report.note})
+
+
+def copy_state(store: StateStore, root: Path) -> Path:
+    """Copy a state as it is on disk to a folder of its own below `root`; returns the file."""
+    folder = root / "copy"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / "data.mdb"
+    path.unlink(missing_ok=True)
+    store.environment.env.copy(str(folder), compact=True)
+    return path

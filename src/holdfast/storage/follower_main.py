@@ -167,6 +167,8 @@ class HistoryFollower(Follower):
             since, upto = self.watched
             # What a watcher has passed over may be gone from the journal, which is no loss.
             self.reached = max(self.writer.last, upto) if self.writer.last >= since else self.writer.last
+            if self.reached == 0:
+                self.reached = self.options.begins_after
             self.sync()
             self.erasing = None
             erasures.ask_again(self.folder, self.writer.last)
@@ -308,7 +310,7 @@ class HistoryWatcher(Follower):
     def __init__(self, folder: DataFolder, options: HistoryOptions) -> None:
         super().__init__(folder)
         self.interval_s = options.flush_interval_s
-        resting = options.resting if options.resting is not None else Resting()
+        resting = options.resting if options.resting is not None else Resting(after=options.begins_after)
         self.table = resting.table
         self.reached = resting.after
         self.upkeep_due = min(resting.due.values(), default=math.inf) + UPKEEP_LATE_S

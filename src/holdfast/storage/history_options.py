@@ -22,7 +22,8 @@ class Resting:
 @dataclass(frozen=True)
 class HistoryOptions:
     """Retention of 0 is none. From offset `live_from` on publishes without RETAIN are recorded too; 0 says that they
-    are not, None that what the table says of it stays. `resting` is told by the process to the one that it becomes.
+    are not, None that what the table says of it stays. A table that is new begins behind offset `begins_after`, and
+    nothing is lost by that. `resting` is told by the process to the one that it becomes.
     """
 
     flush_interval_s: float = 1.0
@@ -30,6 +31,7 @@ class HistoryOptions:
     retention_bytes: int = 0
     reserve: Reserve = NO_RESERVE
     live_from: int | None = None
+    begins_after: int = 0
     rest_after_s: float = REST_AFTER_S
     resting: Resting | None = None
 

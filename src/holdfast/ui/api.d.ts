@@ -28,6 +28,51 @@ export interface Cleared {
   operation: string;
 }
 
+export interface ClusterLog {
+  leader: string;
+  first: number;
+  last: number;
+  lagging: Record<string, number>;
+  unacknowledged: number;
+  waiting_bytes: number;
+  sent_again: number;
+  passed_over: number;
+}
+
+export interface ClusterNode {
+  name: string;
+  up: boolean;
+  heard: boolean;
+  epoch: number;
+  address: string;
+  version: string;
+  ready?: boolean | null;
+  detail?: string | null;
+  position?: number | null;
+  lag?: number | null;
+  hash?: string | null;
+  offset?: number | null;
+  clients?: number | null;
+  agrees?: boolean | null;
+}
+
+export interface ClusterStatus {
+  alone: boolean;
+  name: string;
+  node: string;
+  ready: boolean;
+  state: string;
+  detail: string;
+  log: ClusterLog | null;
+  position: number;
+  lag: number;
+  hash: string;
+  offset: number;
+  clock_difference_ms: number;
+  live_lost: number;
+  nodes: Array<ClusterNode>;
+}
+
 export interface Credentials {
   username: string;
   password: string;
@@ -208,6 +253,16 @@ export interface Meta {
   hasnext: boolean;
 }
 
+export interface NodeDrained {
+  node: string;
+  drained: boolean;
+}
+
+export interface NodeRemoved {
+  node: string;
+  removed: boolean;
+}
+
 export interface Overview {
   version: string;
   now_ms: number;
@@ -366,6 +421,12 @@ export interface Usage {
   bytes: number;
 }
 
+export interface Verified {
+  equal: boolean;
+  hashes: Record<string, string>;
+  missing: Array<string>;
+}
+
 export interface Who {
   known: boolean;
   name: string | null;
@@ -413,6 +474,10 @@ export interface Call {
   (method: "GET", path: "/api/v1/whoami", query?: Record<string, never>): Promise<Who>;
   (method: "POST", path: "/api/v1/login", query: Record<string, never>, body: Credentials): Promise<Who>;
   (method: "POST", path: "/api/v1/logout", query?: Record<string, never>): Promise<null>;
+  (method: "GET", path: "/api/v1/cluster", query?: Record<string, never>): Promise<ClusterStatus>;
+  (method: "POST", path: "/api/v1/cluster/drain", query?: { node?: string | null }): Promise<NodeDrained>;
+  (method: "POST", path: "/api/v1/cluster/remove", query?: { node?: string | null }): Promise<NodeRemoved>;
+  (method: "POST", path: "/api/v1/cluster/verify", query?: Record<string, never>): Promise<Verified>;
   (method: "GET", path: "/api/v5/mqtt/retainer", query?: Record<string, never>): Promise<Record<string, unknown>>;
   (method: "PUT", path: "/api/v5/mqtt/retainer", query: Record<string, never>, body: Retainer): Promise<Record<string, unknown>>;
   (method: "GET", path: "/api/v5/mqtt/retainer/messages", query?: { topic?: string | null; page?: number | null; limit?: number | null }): Promise<EmqxMessages>;
@@ -443,6 +508,7 @@ export interface Get {
   (path: "/api/v1/hygiene", query?: { days?: number | null; expiring_s?: number | null; depth?: number | null; limit?: number | null }): Promise<HygieneReport>;
   (path: "/api/v1/overview", query?: { points?: number | null }): Promise<Overview>;
   (path: "/api/v1/whoami", query?: Record<string, never>): Promise<Who>;
+  (path: "/api/v1/cluster", query?: Record<string, never>): Promise<ClusterStatus>;
   (path: "/api/v5/mqtt/retainer", query?: Record<string, never>): Promise<Record<string, unknown>>;
   (path: "/api/v5/mqtt/retainer/messages", query?: { topic?: string | null; page?: number | null; limit?: number | null }): Promise<EmqxMessages>;
   (path: `/api/v5/mqtt/retainer/message/${string}`, query?: Record<string, never>): Promise<EmqxWhole>;

@@ -56,6 +56,9 @@ export const call = request;
 /** @type {Get} */
 export const get = (/** @type {string} */ path, /** @type {any} */ query) => request("GET", path, query);
 
+/** What is known of the broker that served the page. */
+export const server = { clustered: false };
+
 /** @param {string} base64 */
 export function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));

@@ -1,6 +1,6 @@
 // Clients and their subscriptions: search, look, disconnect.
 
-import { call, get } from "/static/api.js";
+import { call, get, server } from "/static/api.js";
 import { ask, count, debounce, fill, h, span, toast, when } from "/static/dom.js";
 
 /** @import { EmqxClient, EmqxClients, EmqxSubscription } from "../api.d.ts" */
@@ -31,9 +31,10 @@ export function clients(page) {
   function draw(answer) {
     const { meta } = answer;
     fill(list, h("p", { class: "soft" }, `${count(meta.count)} clients`),
-      h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["Client", "State", "Address", "Version", "Subscriptions", "Queued"].map((one) => h("th", {}, one)))),
+      h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["Client", "State", ...(server.clustered ? ["Node"] : []), "Address", "Version", "Subscriptions", "Queued"].map((one) => h("th", {}, one)))),
         h("tbody", {}, answer.data.map((one) => h("tr", { class: "pick", tabindex: "0", onclick: () => open(one), onkeydown: (event) => { if (event.key === "Enter") open(one); } },
           h("td", {}, one.clientid), h("td", {}, h("span", { class: `state ${one.connected ? "on" : "off"}` }, one.connected ? "connected" : "absent")),
+          server.clustered ? h("td", {}, one.connected ? one.node : "") : null,
           h("td", {}, one.ip_address ? `${one.ip_address}:${one.port}` : ""), h("td", {}, VERSIONS[one.proto_ver] || one.proto_name),
           h("td", { class: "right" }, count(one.subscriptions_cnt)), h("td", { class: "right" }, count(one.mqueue_len))))))),
       h("div", { class: "buttons" },
@@ -54,7 +55,8 @@ export function clients(page) {
      * @param {string | null} value */
     const row = (name, value) => (value === null || value === "" ? null : h("tr", {}, h("th", {}, name), h("td", {}, value)));
     fill(detail, h("h2", { class: "topic" }, one.clientid),
-      h("table", { class: "facts" }, h("tbody", {}, row("User", one.username), row("Connected", one.connected_at ? `${when(Date.parse(one.connected_at))}, ${span(Date.now() - Date.parse(one.connected_at))} ago` : "no"),
+      h("table", { class: "facts" }, h("tbody", {}, row("User", one.username), row("Connected", one.connected_at ? `${when(Date.parse(one.connected_at))}, ${span(Date.now() - Date.parse(one.connected_at))} ago` : one.connected ? `to node ${one.node}` : "no"),
+        row("Node", server.clustered && one.connected ? one.node : null),
         row("Session since", when(Date.parse(one.created_at))), row("Keep alive", one.keepalive ? `${one.keepalive} s` : "none"),
         row("Session expiry", one.expiry_interval === 4294967295 ? "never" : `${count(one.expiry_interval)} s`),
         row("Under way", `${count(one.inflight_cnt)} of ${count(one.inflight_max)}`), row("Queued", count(one.mqueue_len)))),

@@ -1,22 +1,26 @@
 // The frame: which page is shown, who is logged in, light or dark.
 
-import { call, get, live, whenLoginNeeded } from "/static/api.js";
+import { call, get, live, server, whenLoginNeeded } from "/static/api.js";
 import { fill, h, part, toast } from "/static/dom.js";
 import { overview } from "/static/overview.js";
 import { explorer } from "/static/explorer.js";
 import { hygiene } from "/static/hygiene.js";
 import { clients } from "/static/clients.js";
+import { cluster } from "/static/cluster.js";
 
 /** @import { Who } from "../api.d.ts" */
 /** @typedef {(page: HTMLElement, query: URLSearchParams) => (() => void) | void} Page opens it; gives what is to be done on leaving */
 
 /** @type {[string, string, Page][]} */
-const PAGES = [
+const ALWAYS = [
   ["overview", "Overview", overview],
   ["explorer", "Explorer", explorer],
   ["hygiene", "Hygiene", hygiene],
   ["clients", "Clients", clients],
 ];
+/** @type {[string, string, Page][]} */
+const IN_A_CLUSTER = [["cluster", "Cluster", cluster]];
+let pages = ALWAYS;
 
 const page = part("page");
 /** @type {() => void} */
@@ -24,7 +28,7 @@ let leave = () => {};
 
 function show() {
   const [name, rest] = location.hash.slice(1).split("?");
-  const [id, , open] = PAGES.find(([one]) => one === name) || PAGES[0];
+  const [id, , open] = pages.find(([one]) => one === name) || pages[0];
   leave();
   live.watch([], []);
   for (const link of part("nav").querySelectorAll("a")) {
@@ -36,24 +40,30 @@ function show() {
   leave = open(page, new URLSearchParams(rest || "")) || (() => {});
 }
 
+function listPages() {
+  fill(part("nav"), pages.map(([id, title]) => h("a", { href: `#${id}`, data: { page: id } }, title)));
+}
+
 async function start() {
-  fill(part("nav"), PAGES.map(([id, title]) =>
-    h("a", { href: `#${id}`, data: { page: id } }, title)));
+  listPages();
   const status = part("status");
   live.onState = (state) => { status.dataset.state = state; status.title = `live channel: ${state}`; };
   whenLoginNeeded(logIn);
   const who = await get("/api/v1/whoami");
   if (!who.known) { logIn(); return; }
-  enter(who);
+  await enter(who);
 }
 
 /** @param {Who} who */
-function enter(who) {
+async function enter(who) {
   const logout = part("logout");
   logout.hidden = !who.login;
   logout.title = who.name || "";
   logout.onclick = async () => { live.stop(); await call("POST", "/api/v1/logout"); location.reload(); };
   live.start();
+  server.clustered = !(await get("/api/v1/cluster")).alone;
+  pages = server.clustered ? [...ALWAYS, ...IN_A_CLUSTER] : ALWAYS;
+  listPages();
   window.onhashchange = show;
   show();
 }
@@ -69,7 +79,7 @@ function logIn() {
   const form = h("form", { class: "login card", onsubmit: async (event) => {
     event.preventDefault();
     try {
-      enter(await call("POST", "/api/v1/login", {}, { username: name.value, password: password.value }));
+      await enter(await call("POST", "/api/v1/login", {}, { username: name.value, password: password.value }));
     } catch (error) {
       fill(problem, error.message);
     }
