@@ -198,7 +198,9 @@ class Server:
         connection.on_trouble = say_once("no log server was reached, trying again")
         log.info("looking for the log servers", extra={"urls": " ".join(connection.options.urls)})
         await connection.open()
-        self.broker.settings.max_entry_size = min(connection.max_payload, 64 << 20)
+        most = min(connection.max_payload, 64 << 20)
+        connection.options = replace(connection.options, max_message=most)  # of every server from now on
+        self.broker.settings.max_entry_size = most
         table = settings.history
         history = table.enable and can_write_history()
         filters = list(table.filter) if history else []

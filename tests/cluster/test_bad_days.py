@@ -15,7 +15,7 @@ import pytest
 
 from cluster_nodes import ClusterNodes, Node
 from log_servers import LogServers, Variant
-from wire import P, PubAck, publish
+from wire import P, PubAck, Will, publish
 
 FOREVER = (P.SESSION_EXPIRY, 100_000)
 PACKET_TOO_LARGE = 0x95
@@ -194,6 +194,29 @@ def test_an_entry_of_a_newer_version_stops_a_node_with_a_sentence(tmp_path: Path
         said = a.output.splitlines()[-1]
         assert said.endswith("an entry of the log has format 2, this version reads up to 1: upgrade this node"), said
         assert "Traceback" not in a.output
+
+
+def test_what_is_larger_than_a_batch_of_the_log_is_taken_nevertheless(tmp_path: Path) -> None:
+    with one_server(tmp_path, "ab", variant=Variant(max_payload=196_608)) as cluster:
+        cluster.start()
+        a = cluster["a"]
+        keep(a, "t", "x" * 190_000)
+        assert kept(cluster["b"], "t") == b"x" * 190_000
+        client = a.client()
+        client.connect("s", clean=False, properties=[FOREVER])
+        long = [f"{number}/" + "f" * 60_000 for number in range(20)]
+        client.subscribe(*long, qos=1)
+        for topic in long:
+            keep(cluster["b"], topic, "y")
+        assert sorted(message.topic for message in client.messages(20)) == sorted(long)
+        client.unsubscribe(*long)
+        client.subscribe("+/+", qos=1)  # 20 long topics in one snapshot
+        assert sorted(message.topic for message in client.messages(20)) == sorted(long)
+        big = a.client()
+        will = Will("w" * 60_000, b"x" * 60_000, properties=[(P.USER_PROPERTY, ("k", "v" * 45_000))] * 2)
+        assert big.connect("big", will=will, check=False).code == PACKET_TOO_LARGE
+        keep(a, "after", "1")
+        assert kept(cluster["b"], "after") == b"1"
 
 
 # Damage.
