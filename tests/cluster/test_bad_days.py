@@ -255,7 +255,7 @@ def test_a_node_with_damage_on_its_disk_comes_to_hold_what_the_others_hold(tmp_p
             writer.send_publish(f"t/{number}", f"{number}", qos=1, retain=True)
         for _ in range(300):
             writer.expect(PubAck)
-        cluster["b"].kill()
+        cluster["b"].stop()  # with all of it on its disk
         damage(cluster["b"].folder)
         cluster["b"].start(wait=False)
         cluster["b"].wait_listening()

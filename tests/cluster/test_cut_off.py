@@ -162,8 +162,8 @@ def test_what_was_acknowledged_is_there_after_everything_was_killed(cluster: Clu
     stop.set()
     thread.join()
     cluster.start()
-    for node in "abc":
-        client = visit(cluster, node)
+    for name in "abc":
+        client = visit(cluster, name)
         client.subscribe(unique.topic("#"), qos=1)
         found: set[bytes] = set()
         while not acknowledged <= found:
