@@ -91,7 +91,7 @@ def log_servers(settings: Settings) -> ConnectionOptions:
         tls_ca=cluster.ca,
         tls_cert=cluster.cert,
         tls_key=cluster.key,
-        max_message=max(cluster.batch, cluster.max_message),
+        max_message=cluster.batch,
         name=f"holdfast {cluster.node}",
     )
 

@@ -121,6 +121,17 @@ async def needs_state(storage: DiskStorage, place: ClusterPlace, connection: Con
     return len(await Transfer(connection, options.stream.name, options.stream.replicas).find()) > 0
 
 
+async def set_aside(storage: DiskStorage) -> None:
+    """Begin as a new node where the disk has lost something: what is left of it would not be what the others have."""
+    await storage.stop(None)
+    folder = storage.folder
+    found = [each for each in (folder.state, folder.journal, folder.history) if each.exists()]
+    log.warning(
+        "the data of this node is damaged: it is set aside, and taken from the log and the other nodes again",
+        extra={"to": " ".join(str(folder.move_to_quarantine(each)) for each in found)},
+    )
+
+
 async def take_state(storage: DiskStorage, place: ClusterPlace, connection: Connection, options: NodeOptions) -> None:
     """Replace the state and the journal of a folder by the newest state that a node has left for others. What was there
     goes to the quarantine.

@@ -57,7 +57,7 @@ from holdfast.net.tls import Certificates, Trust
 from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import Origins, WebSocketPeer
 from holdfast.node import ClusterNode
-from holdfast.node_place import ClusterPlace, leave_cluster, need_no_node, needs_state, take_state
+from holdfast.node_place import ClusterPlace, leave_cluster, need_no_node, needs_state, set_aside, take_state
 from holdfast.storage.disk import DiskStorage
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.history_options import HistoryOptions
@@ -173,6 +173,7 @@ class Server:
 
     async def start(self) -> None:
         if self.loaded.settings.cluster.url:
+            self.import_http()
             await self.join_cluster()
         else:
             self.open_storage()
@@ -201,9 +202,12 @@ class Server:
         settings = self.loaded.settings
         options = node_options(settings)
         connection = Connection(log_servers(settings), self.loop)
+        connection.on_trouble = say_once("no log server was reached, trying again")
         log.info("looking for the log servers", extra={"urls": " ".join(connection.options.urls)})
         await connection.open()
-        self.broker.settings.max_entry_size = connection.options.max_message
+        most = min(connection.max_payload, 64 << 20)
+        connection.options = replace(connection.options, max_message=most)  # of every server from now on
+        self.broker.settings.max_entry_size = most
         table = settings.history
         history = table.enable and can_write_history()
         filters = list(table.filter) if history else []
@@ -211,6 +215,10 @@ class Server:
         place = ClusterPlace(settings.data, options.stream.name, options.node)
         storage = DiskStorage(settings.data, self.loop)
         local = storage.open("ack", filters if history else None, records_live=records_live)
+        if storage.recovered is not None and storage.recovered.losses:
+            await set_aside(storage)
+            storage = DiskStorage(settings.data, self.loop)
+            local = storage.open("ack", filters if history else None, records_live=records_live)
         if await needs_state(storage, place, connection, options):
             await storage.stop(None)
             await take_state(storage, place, connection, options)
@@ -299,6 +307,12 @@ class Server:
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
         say_listening(listener.scheme, host, port)
+
+    def import_http(self) -> None:
+        """Read the code of the API, which takes seconds, in which the others would hear nothing of a node."""
+        schemes = [listener.scheme for listener in self.loaded.settings.listeners()]
+        if ("http" in schemes or "https" in schemes) and can_serve_http():
+            importlib.import_module("holdfast.api.app")
 
     def make_http(self) -> "HttpService":
         from holdfast.api.app import HttpService
@@ -494,6 +508,19 @@ def give_memory_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def say_once(what: str) -> Callable[[str], None]:
+    """What says why something does not work, whenever the reason is another one."""
+    said = ""
+
+    def say(why: str) -> None:
+        nonlocal said
+        if why != said:
+            said = why
+            log.warning(what, extra={"detail": why})
+
+    return say
 
 
 def say_listening(scheme: str, host: str, port: int) -> None:

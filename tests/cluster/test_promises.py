@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -55,10 +56,10 @@ def cluster(running: ClusterNodes) -> Iterator[ClusterNodes]:
         node.clients.clear()
 
 
-def stay(cluster: ClusterNodes, node: str, client_id: str, **fields: object) -> WireClient:
+def stay(cluster: ClusterNodes, node: str, client_id: str, **fields: Any) -> WireClient:
     """A client whose session outlives its connection, at a node: a new one, or taken up there."""
     client = cluster.client(node)
-    properties = [FOREVER, *fields.pop("properties", [])]  # type: ignore[misc]
+    properties = [FOREVER, *fields.pop("properties", [])]
     client.connect(client_id, clean=False, properties=properties, **fields)
     return client
 
@@ -407,7 +408,7 @@ def test_a_group_loses_no_message_when_a_node_with_members_is_killed(cluster: Cl
     for member in members.values():
         member.subscribe(f"$share/g/{unique.topic('#')}", qos=1)
     writer = visit(cluster, "b", unique.client("w"))
-    got = set()
+    got: set[bytes] = set()
     for number in range(150):
         writer.send_publish(unique.topic(str(number)), f"{number}", qos=1)
         if number == 75:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # Copies of one snapshot that may be on their way through the log, and how many of them make one entry.
 COPIES_UNDER_WAY: Final = 1024
 COPIES_PER_ENTRY: Final = 256
+TOPICS_PER_ENTRY: Final = 64 * 1024  # bytes
 
 
 def give(
@@ -334,6 +335,7 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
     resting = snapshot.resting
     assert resting is not None
     items: list[CopyItem] = []
+    size = 0
     visits = VISITS_PER_STEP
     more = True
     room = session.window - len(session.inflight) - len(session.queue)
@@ -368,9 +370,11 @@ def advance(broker: "Broker", snapshot: Snapshot, quantum: int) -> bool:
         items.append(CopyItem(message.topic, message.offset))
         snapshot.under_way += 1
         quantum -= 1
-        if len(items) >= COPIES_PER_ENTRY:
+        size += len(message.topic)
+        if len(items) >= COPIES_PER_ENTRY or size >= TOPICS_PER_ENTRY:
             shared.copy(connection, snapshot, items)
             items = []
+            size = 0
     if items:
         shared.copy(connection, snapshot, items)
     if snapshot.cursor.ended and snapshot.held is None and snapshot.under_way == 0 and snapshot.queued == 0:
@@ -383,6 +387,7 @@ def finish(broker: "Broker", snapshot: Snapshot, resting: RestingSnapshot, conne
     shared = broker.shared
     assert shared is not None
     items: list[CopyItem] = []
+    size = 0
     for field in resting.missed:
         message = broker.retained.index.get(field[2:])
         if message is None or field in snapshot.done or not snapshot.suits(message, broker.now_ms):
@@ -393,7 +398,8 @@ def finish(broker: "Broker", snapshot: Snapshot, resting: RestingSnapshot, conne
             continue
         snapshot.done.add(field)
         items.append(CopyItem(message.topic, message.offset))
-        if len(items) >= COPIES_PER_ENTRY:
+        size += len(message.topic)
+        if len(items) >= COPIES_PER_ENTRY or size >= TOPICS_PER_ENTRY:
             break
     if items:
         snapshot.under_way += len(items)

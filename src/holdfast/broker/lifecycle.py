@@ -7,9 +7,15 @@ the loss of the network: what becomes of the session, its will and its queue.
 from typing import TYPE_CHECKING
 
 from holdfast.broker.delivery import pump, resend, write
-from holdfast.broker.entries import AttachEntry
+from holdfast.broker.entries import AttachEntry, encode_attach
 from holdfast.broker.message import Publisher
-from holdfast.broker.publishing import check_publish, check_user_properties, publish_as, redistribute
+from holdfast.broker.publishing import (
+    ENTRY_OVERHEAD,
+    check_publish,
+    check_user_properties,
+    publish_as,
+    redistribute,
+)
 from holdfast.broker.seen import CONNECT_REFUSED, DISCONNECTED, LOGIN_FAILED, Seen
 from holdfast.broker.seen import CONNECTED as CAME_IN
 from holdfast.broker.session import FOREVER, Connection, PendingWill, Session, is_reserved
@@ -221,7 +227,12 @@ def accept_connect(
         if not shared.accepts:
             refuse(broker, connection, SERVER_UNAVAILABLE, client_id, username)
             return
-        shared.attach(connection, attach_entry(broker, connection, packet), packet, assigned, auth_data)
+        entry = attach_entry(broker, connection, packet)
+        most = broker.settings.max_entry_size
+        if will is not None and 0 < most < len(encode_attach(entry)) + ENTRY_OVERHEAD:
+            refuse(broker, connection, PACKET_TOO_LARGE, client_id, username)
+            return
+        shared.attach(connection, entry, packet, assigned, auth_data)
         return
     if old is not None:
         take_over(broker, old)

@@ -79,6 +79,8 @@ REMEMBERED: Final = 4096
 
 ENTRY_COST: Final = 4  # the length in front of an entry
 EXPIRE_QUANTUM: Final = 2000
+LIST_BYTES: Final = 64 * 1024  # of the filters in one entry, unless one alone has more
+FILTER_COST: Final = 8
 
 
 @final
@@ -297,26 +299,49 @@ class Shared:
         connection.parked = True
         pending = Pending(SUBSCRIBED, connection)
         pending.filters = filters
-        if requests:
-            self.propose(encode_subscribe(connection.connection_id, filters.identifier, requests), pending)
-        else:
-            self.propose(BARRIER_ENTRY, pending)
+        self.propose_filters(connection, filters.identifier, requests, pending)
 
     def subscribe_then(
         self, connection: Connection, identifier: int, requests: list[SubscriptionRequest], then: Then
     ) -> None:
         pending = Pending(CALL, connection)
         pending.then = then
-        if requests:
-            self.propose(encode_subscribe(connection.connection_id, identifier, requests), pending)
-        else:
+        self.propose_filters(connection, identifier, requests, pending)
+
+    def propose_filters(
+        self, connection: Connection, identifier: int, requests: list[SubscriptionRequest], pending: Pending
+    ) -> None:
+        """Propose filters in as many entries as they need: a packet may be larger than a message of the log."""
+        if not requests:
             self.propose(BARRIER_ENTRY, pending)
+            return
+        first = 0
+        size = 0
+        for index in range(len(requests)):
+            filter_size = len(requests[index].topic_filter) + FILTER_COST
+            if size > 0 and size + filter_size > LIST_BYTES:
+                some = encode_subscribe(connection.connection_id, identifier, requests[first:index])
+                self.propose(some, Pending(NOTHING, connection))
+                first = index
+                size = 0
+            size += filter_size
+        self.propose(encode_subscribe(connection.connection_id, identifier, requests[first:]), pending)
 
     def unsubscribe(self, connection: Connection, filters: PendingFilters, topic_filters: list[bytes]) -> None:
         connection.parked = True
         pending = Pending(UNSUBSCRIBED, connection)
         pending.filters = filters
-        self.propose(encode_unsubscribe(connection.connection_id, topic_filters), pending)
+        first = 0
+        size = 0
+        for index in range(len(topic_filters)):
+            filter_size = len(topic_filters[index]) + FILTER_COST
+            if size > 0 and size + filter_size > LIST_BYTES:
+                some = encode_unsubscribe(connection.connection_id, topic_filters[first:index])
+                self.propose(some, Pending(NOTHING, connection))
+                first = index
+                size = 0
+            size += filter_size
+        self.propose(encode_unsubscribe(connection.connection_id, topic_filters[first:]), pending)
 
     def unsubscribe_then(self, connection: Connection, topic_filter: bytes, then: Then) -> None:
         pending = Pending(CALL, connection)

@@ -225,6 +225,9 @@ class Stream:
             self.last_seq = sequence
         try:
             self.on_message(sequence, time_ms, payload)
+        except HoldfastError as e:
+            self._fail(StoreError(f"message {sequence} of the log could not be applied: {e}"))
+            return
         except Exception as e:
             log.exception("log", extra={"sequence": sequence})
             self._fail(StoreError(f"message {sequence} of the log could not be applied: {e!r}"))

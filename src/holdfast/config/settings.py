@@ -535,11 +535,6 @@ class Cluster(Section):
         "clients away.",
     )
     batch: Size = Field(default=128 << 10, description="Bytes of entries that one message of the log holds.")
-    max_message: Size = Field(
-        default=1 << 20,
-        description="Largest message of the log, which `max_payload` of every server must allow. A publish that takes "
-        "more is refused.",
-    )
     replicas: Annotated[int, Field(ge=1, le=5)] = Field(
         default=3, description="Servers that keep a copy of the log; more than half of them must have a message."
     )

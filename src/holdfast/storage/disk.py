@@ -92,6 +92,13 @@ class DiskStorage:
         finally:
             gc.enable()
             self.progress.close()
+        damaged = recovered.store.retained.damaged + recovered.store.sessions.damaged
+        if damaged:
+            raise StoreError(
+                f"{damaged} values of the state fail their checksum, so this node would not hold what the others hold: "
+                f"move {self.folder.state} and {self.folder.journal} away and start it again, it takes its state from "
+                f"the log or another node"
+            )
         recovered.store.environment.trim()
         broker.retained.tombstones.known_since = broker.log.position
         details = {"retained": broker.retained.count, "sessions": len(broker.sessions), "replayed": recovered.replayed}
