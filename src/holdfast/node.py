@@ -189,6 +189,7 @@ class ClusterNode:
         known = shared.members.get(self.options.node)
         instance = max(known.instance + 1 if known is not None else 1, int(time.time() * 1000))
         self.sent.clear()
+        self.interest_version = instance  # higher than any that an earlier instance has told
         shared.begin(instance, self.options.advertise, __version__)
         self.propose()
 

@@ -344,6 +344,7 @@ def apply_detach(shared: "Shared", session: Session, will: int, expiry_s: int) -
     shared.connections.pop(spread.connection_id, None)
     spread.connection_id = 0
     spread.node = ""
+    spread.window = 0
     if expiry_s != UNCHANGED:
         session.expiry_s = expiry_s
         broker.count_kept(session)

@@ -222,6 +222,8 @@ class Broker:
         self.timers.sweep()
         if self.shared is not None:
             self.shared.tick(now_ms)
+            if self.shared.gone:
+                self.end_waiting(self.shared)
         else:
             self.expire()
         return self.finish()
@@ -353,18 +355,8 @@ class Broker:
     def let_go(self, now_ms: int) -> Effects:
         """Close connections that wait for what will never come back from the log."""
         self.begin(now_ms)
-        shared = self.shared
-        if shared is not None:
-            gone = shared.gone
-            shared.gone = []
-            for pending in gone:
-                connection = pending.connection
-                if connection is not None and connection.state != CLOSED:
-                    disconnect(self, connection, SERVER_UNAVAILABLE, "this node was cut off from the cluster")
-                if pending.then is not None:
-                    pending.then(SERVER_UNAVAILABLE)
-                elif pending.accepted is not None:
-                    pending.accepted.reason = SERVER_UNAVAILABLE
+        if self.shared is not None:
+            self.end_waiting(self.shared)
         return self.finish()
 
     def set_access(self, access: Access | None) -> None:
@@ -404,6 +396,18 @@ class Broker:
             self.read_on(connection)
         else:
             self.pending.append(pending)
+
+    def end_waiting(self, shared: Shared) -> None:
+        gone = shared.gone
+        shared.gone = []
+        for pending in gone:
+            connection = pending.connection
+            if connection is not None and connection.state != CLOSED:
+                disconnect(self, connection, SERVER_UNAVAILABLE, "this node was cut off from the cluster")
+            if pending.then is not None:
+                pending.then(SERVER_UNAVAILABLE)
+            elif pending.accepted is not None:
+                pending.accepted.reason = SERVER_UNAVAILABLE
 
     def read_on(self, connection: Connection) -> None:
         """Handle what came while the client was being authenticated, or its last packet was gone through."""
