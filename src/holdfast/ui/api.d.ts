@@ -242,6 +242,7 @@ export interface Publication {
   qos?: number;
   retain?: boolean;
   expiry_s?: number | null;
+  expires_at_ms?: number | null;
   content_type?: string | null;
   response_topic?: string | null;
   correlation_data?: string | null;
