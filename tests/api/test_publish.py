@@ -63,7 +63,10 @@ def test_a_message_is_given_the_moment_at_which_it_expires(api: Api, unique: Uni
 
 @pytest.mark.parametrize(
     ("fields", "told"),
-    [({"expires_at_ms": 1}, "has passed"), ({"expires_at_ms": 10**13, "expiry_s": 1}, "one of expiry_s and expires_at_ms")],
+    [
+        ({"expires_at_ms": 1}, "has passed"),
+        ({"expires_at_ms": 10**13, "expiry_s": 1}, "one of expiry_s and expires_at_ms"),
+    ],
 )
 def test_a_moment_that_makes_no_sense_publishes_nothing(
     api: Api, unique: Unique, fields: dict[str, int], told: str

@@ -8,7 +8,7 @@ from command_line import Done, holdfast, holdfast_process
 from guarded import USERS, Guarded
 from wire import Publish
 
-pytest.importorskip("fastapi", reason="the API comes with holdfast[ui], which is not installed")
+pytest.importorskip("fastapi", reason="the API comes with holdfast-mqtt[ui], which is not installed")
 
 LISTEN = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
 RULES = "".join(f"user {user}\ntopic readwrite #\ntopic readwrite $left/#\n" for user in USERS)

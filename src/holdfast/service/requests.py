@@ -77,7 +77,7 @@ class Publication(BaseModel):
     user_properties: list[tuple[str, str]] = Field([], max_length=100)
 
     def seconds_to_live(self, now_ms: int) -> int:
-        """From now on, -1 without an end. Raises UsageError for a moment that has passed, and for two different ends."""
+        """From now on, -1 without an end. Raises UsageError for a moment that has passed, and for two ends."""
         if self.expires_at_ms is None:
             return NEVER if self.expiry_s is None else self.expiry_s
         if self.expiry_s is not None:
