@@ -7,7 +7,7 @@ CONFIG := $(wildcard holdfast.toml)
 TSC := scripts/typescript/node_modules/.bin/tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready dependencies run demo test test-cluster test-long check crash bench bench-spark docs conformance fuzz chaos audit sbom format clean
+.PHONY: help setup ready dependencies run demo test test-cluster test-long check crash bench bench-spark docs conformance fuzz chaos audit sbom wheels format clean
 
 help:
 	@echo 'make setup        install everything needed into .venv and compile; safe to repeat'
@@ -26,6 +26,7 @@ help:
 	@echo 'make chaos        2 000 clients that behave badly for a minute, and a pair that must not notice'
 	@echo 'make audit        look up known holes in the dependencies'
 	@echo 'make sbom         list what a build is made of, as sbom.json (CycloneDX)'
+	@echo 'make wheels       build the wheels of a release into dist/, and try each where nothing else is installed'
 	@echo 'make format       format the code and mend what the linter can'
 	@echo 'make clean        remove what setup and builds have made, data excepted'
 
@@ -93,6 +94,9 @@ audit: dependencies
 
 sbom: dependencies
 	@scripts/sbom > sbom.json && echo 'wrote sbom.json'
+
+wheels:
+	@scripts/wheels
 
 format: dependencies
 	$(BIN)/ruff format .
