@@ -406,9 +406,7 @@ def can_serve_http() -> bool:
     """Whether the parts that `holdfast-mqtt[ui]` brings are there; says so when they are not."""
     if all(importlib.util.find_spec(name) is not None for name in ("fastapi", "uvicorn", "prometheus_client")):
         return True
-    log.warning(
-        "no HTTP API and no dashboard: `pip install 'holdfast-mqtt[ui]'`, or listen without http://"
-    )
+    log.warning("no HTTP API and no dashboard: `pip install 'holdfast-mqtt[ui]'`, or listen without http://")
     return False
 
 
