@@ -10,7 +10,7 @@ TSC := scripts/typescript/node_modules/.bin/tsc
 .PHONY: help setup ready dependencies run demo test test-cluster test-long check crash bench bench-spark docs conformance fuzz chaos audit sbom wheels format clean
 
 help:
-	@echo 'make setup        install everything needed into .venv and compile; safe to repeat'
+	@echo 'make setup        install everything, tests and their tools included, into .venv and compile; safe to repeat'
 	@echo 'make run          broker on 127.0.0.1: MQTT 1883, WebSocket 8083, MQTT-SN 1884, dashboard 18083; data in ./data'
 	@echo 'make demo         broker, fleet, crash, Spark pipeline, audit and report in about a minute'
 	@echo 'make test         the tests, compiled, and again interpreted where that makes a difference'
@@ -39,10 +39,12 @@ ready:
 dependencies:
 	@scripts/setup --if-needed --no-compile
 
-run: ready
+run:
+	@scripts/setup --if-needed --for run
 	@exec $(BIN)/holdfast serve $(if $(CONFIG),--config $(CONFIG))
 
-demo: ready
+demo:
+	@scripts/setup --if-needed --for demo
 	@$(BIN)/holdfast demo $(ARGS)
 
 test: ready
