@@ -68,7 +68,7 @@ def test_it_is_found_after_its_publisher_has_lost_the_right(guarded: Callable[..
 
 def test_a_filter_narrows_what_is_removed(guarded: Callable[..., Guarded]) -> None:
     site = left_behind(guarded)
-    assert "deleted 1 messages" in retained(site, "rm", "a/#", "--publisher", "guest", "--yes").stdout
+    assert "deleted 1 message;" in retained(site, "rm", "a/#", "--publisher", "guest", "--yes").stdout
     assert topics_in(site) == {*MINE, "a/bob", "$left/bob"} - {"a/guest"}
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from holdfast.cli.client_properties import parse_properties
+from holdfast.cli.completion import protocol_versions
 from holdfast.cli.message_format import trace
 from holdfast.client.connection import Options
 from holdfast.client.endpoint import TCP, TLS, UNIX, Endpoint, Location, TlsOptions, parse_url
@@ -58,7 +59,14 @@ KeepAlive = Annotated[
 ]
 Version = Annotated[
     str | None,
-    typer.Option("-V", "--protocol-version", metavar="VERSION", help="5, 311 or 31.", rich_help_panel=_BROKER),
+    typer.Option(
+        "-V",
+        "--protocol-version",
+        metavar="VERSION",
+        help="5, 311 or 31.",
+        rich_help_panel=_BROKER,
+        autocompletion=protocol_versions,
+    ),
 ]
 PropertyWords = Annotated[
     list[str] | None,
