@@ -6,7 +6,9 @@ The screenshots of the documentation are made here when SCREENSHOTS=1 is set.
 from __future__ import annotations
 
 import base64
+import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -390,6 +392,21 @@ def test_the_api_page_lists_the_operations(visit: Visit) -> None:
     expect(visit.page.locator(".operation", has_text="/api/v1/retained").first).to_be_visible()
     visit.page.locator(".operation summary").first.click()
     expect(visit.page.locator(".operation[open] table").first).to_be_visible()
+
+
+def test_an_operation_is_tried_from_the_api_page(visit: Visit, api: Api, unique: Unique) -> None:
+    page = visit.page
+    page.goto(f"{visit.base}/docs")
+    operation = page.locator(".operation", has=page.locator("summary code", has_text=re.compile("^/api/v1/publish$")))
+    operation.locator("> summary").click()
+    operation.locator(".trial summary").click()
+    example = json.loads(operation.locator("textarea").input_value())
+    assert example["retain"] is True
+    operation.locator("textarea").fill(json.dumps({**example, "topic": unique.topic(), "payload": "tried"}))
+    expect(operation.locator(".curl")).to_contain_text(f"-X POST '{visit.base}/api/v1/publish'")
+    operation.locator("button").click()
+    expect(operation.locator(".answer")).to_contain_text("200")
+    assert api.ok("GET", "/api/v1/retained/message", params={"topic": unique.topic()})["text"] == "tried"
 
 
 def test_a_page_asks_to_log_in_where_users_are_configured(

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # of the system, as far as the script uses it
-TOOLS = (
+TOOLS = [
     "bash",
     "basename",
     "cat",
@@ -28,8 +28,8 @@ TOOLS = (
     "sh",
     "sha256sum",
     "tail",
-)
-TOOLS += ("touch", "xargs")
+]
+TOOLS += ["touch", "xargs"]
 PROGRAMS = ("mosquitto", "mosquitto_pub", "nats-server", "openssl", "chromium", "java")
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from holdfast.api.auth import ApiAuthenticator
+from holdfast.api.banned import AddressBans, BanList
 from holdfast.api.bulk_delete import BulkDelete
 from holdfast.api.cursors import SealedCursors
 from holdfast.api.metrics_history import MetricsHistory
@@ -34,6 +35,7 @@ class Services:
     tree: TopicTree
     bulk_delete: BulkDelete
     metrics_history: MetricsHistory
+    banned: BanList
 
 
 def make_services(status: ServerStatus, authenticator: ApiAuthenticator) -> Services:
@@ -53,6 +55,7 @@ def make_services(status: ServerStatus, authenticator: ApiAuthenticator) -> Serv
         TopicTree(source),
         BulkDelete(retained),
         MetricsHistory(status),
+        BanList(status.handle, cast(AddressBans, authenticator.bans)),
     )
 
 

@@ -79,8 +79,8 @@ class ApiClient:
                 "--url names another one, --data a folder"
             ) from None
         if response.status == http.client.UNAUTHORIZED:
-            given = "Authorization" in self.headers
-            raise ApiError(response.status, WRONG_KEY if given else f"{self.url} asks for a login: {NO_KEY}")
+            has_key = "Authorization" in self.headers
+            raise ApiError(response.status, WRONG_KEY if has_key else f"{self.url} asks for a login: {NO_KEY}")
         if response.status >= 400:
             raise ApiError(response.status, explained(content, response.status))
         return json.loads(content) if content else None
