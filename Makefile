@@ -7,7 +7,7 @@ CONFIG := $(wildcard holdfast.toml)
 TSC := scripts/typescript/node_modules/.bin/tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready dependencies run demo test test-cluster test-long check crash bench bench-spark docs conformance fuzz chaos audit sbom wheels format clean
+.PHONY: help setup ready dependencies run demo test test-cluster test-long check crash bench bench-spark docs conformance fuzz chaos audit sbom wheels site format clean
 
 help:
 	@echo 'make setup        install everything, tests and their tools included, into .venv and compile; safe to repeat'
@@ -16,7 +16,7 @@ help:
 	@echo 'make test         the tests, compiled, and again interpreted where that makes a difference'
 	@echo 'make test-cluster the pipeline on a Spark cluster of two workers and through Spark Connect, and the demo'
 	@echo 'make test-long    searches for what nobody has found yet: fuzzing, chaos, kills, fresh seeds; BUDGET_S=600 ends in time'
-	@echo 'make check        format, lint, types, import contract'
+	@echo 'make check        format, lint, types, import contract, links of the documentation'
 	@echo 'make crash        kill the broker ROUNDS times (1000) under load and check that nothing acknowledged is lost'
 	@echo 'make bench        measure Holdfast beside the brokers that are installed, and FlashMQ with FLASHMQ=path'
 	@echo 'make bench-spark  measure the Spark pipeline: fold, past, incremental run, source, lag'
@@ -27,6 +27,7 @@ help:
 	@echo 'make audit        look up known holes in the dependencies'
 	@echo 'make sbom         list what a build is made of, as sbom.json (CycloneDX)'
 	@echo 'make wheels       build the wheels of a release into dist/, and try each where nothing else is installed'
+	@echo 'make site         the documentation as pages with a search that works offline, in build/site'
 	@echo 'make format       format the code and mend what the linter can'
 	@echo 'make clean        remove what setup and builds have made, data excepted'
 
@@ -63,6 +64,7 @@ check: dependencies
 	@if [ -x $(TSC) ]; then echo $(TSC) -p src/holdfast/ui && $(TSC) -p src/holdfast/ui; \
 	    else echo 'check: TypeScript is not installed (it needs npm): the types of the dashboard are not checked'; fi
 	$(BIN)/lint-imports
+	@$(BIN)/python scripts/docs_site.py --check
 
 crash: ready
 	@$(BIN)/python tests/crash_story.py --rounds $(or $(ROUNDS),1000)
@@ -99,6 +101,9 @@ sbom: dependencies
 
 wheels:
 	@scripts/wheels
+
+site: dependencies
+	@$(BIN)/python scripts/docs_site.py
 
 format: dependencies
 	$(BIN)/ruff format .
