@@ -24,7 +24,7 @@ help:
 	@echo 'make conformance  run the conformance tests and write docs/reference/conformance.md again'
 	@echo 'make fuzz         search for inputs that do harm: TARGET=mqtt_decoder FUZZ_S=600'
 	@echo 'make chaos        2 000 clients that behave badly for a minute, and a pair that must not notice'
-	@echo 'make audit        look up known holes in the dependencies'
+	@echo 'make audit        look up known vulnerabilities of the dependencies'
 	@echo 'make sbom         list what a build is made of, as sbom.json (CycloneDX)'
 	@echo 'make wheels       build the wheels of a release into dist/, and try each where nothing else is installed'
 	@echo 'make site         the documentation as pages with a search that works offline, in build/site'

@@ -146,16 +146,16 @@ def test_compose_publishes_the_ports_of_the_image_and_the_dashboard_to_this_mach
 def test_the_pod_has_the_ports_the_user_and_the_secret_of_the_image() -> None:
     stateful_set, service = yaml.safe_load_all((DEPLOY / "kubernetes.yml").read_text())
     pod = stateful_set["spec"]["template"]["spec"]
-    [holdfast] = pod["containers"]
+    [only] = pod["containers"]
     exposed = re.search(r"^EXPOSE (.*)$", DOCKERFILE, re.MULTILINE)
     assert exposed is not None
-    ports = {port["name"]: port["containerPort"] for port in holdfast["ports"]}
+    ports = {port["name"]: port["containerPort"] for port in only["ports"]}
     assert [str(port) for port in ports.values()] == exposed[1].split()
     assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
     assert f"USER {pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}\n" in DOCKERFILE
     assert stateful_set["spec"]["replicas"] == 1
     for probe in ("livenessProbe", "readinessProbe"):
-        assert holdfast[probe]["httpGet"]["path"] in HEALTH_PATHS
-    mounted = {one["name"]: one["mountPath"] for one in holdfast["volumeMounts"]}
+        assert only[probe]["httpGet"]["path"] in HEALTH_PATHS
+    mounted = {one["name"]: one["mountPath"] for one in only["volumeMounts"]}
     [secret] = [one["secret"]["items"][0]["path"] for one in pod["volumes"] if "secret" in one]
     assert f"{mounted['secrets']}/{secret}" in (DEPLOY / "docker-entrypoint").read_text()

@@ -127,7 +127,7 @@ OsCerts = Annotated[
     bool, typer.Option("--tls-use-os-certs", help="TLS, trusting what the system trusts.", rich_help_panel=_TLS)
 ]
 Debug = Annotated[bool, typer.Option("-d", "--debug", help="Show each packet on stderr.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print no errors; the exit code still tells.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print no errors; the exit code still says so.")]
 # mosquitto's codes: its libraries' numbers where the network fails, the broker's reason code where it refuses.
 FAILED: Final = 1
 LOST: Final = 7
