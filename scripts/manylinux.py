@@ -14,7 +14,8 @@ import zipfile
 from pathlib import Path
 
 # Of the libraries that PEP 600 allows, those that a compiled Python module has a reason to name.
-ALLOWED = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
+ALLOWED = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
+ALLOWED |= {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 OLDEST = 17  # what today's package indexes and installers still know under that name
 
 
