@@ -138,12 +138,22 @@ def test_several_messages_are_published_at_once_and_each_has_its_answer(api: Api
     assert int(kept["msgid"], 16) == int(unheard["id"], 16)
 
 
-@pytest.mark.parametrize("bulk", [[], [{"payload": "1"}], [{"topic": "a/#"}], [{"topic": "a", "clientid": "\0"}]])
+@pytest.mark.parametrize(
+    "bulk",
+    [
+        [],
+        [{"payload": "1"}],
+        [{"topic": "a/#"}],
+        [{"topic": "a", "clientid": "\0"}],
+        [{"topic": "a", "payload": "%", "payload_encoding": "base64"}],
+        [{"topic": "/".join("a" * 1000)}],
+    ],
+)
 def test_a_bulk_with_something_that_is_no_message_publishes_nothing(
     api: Api, unique: Unique, bulk: list[dict[str, str]]
 ) -> None:
     good = [{"topic": unique.topic(), "payload": "1", "retain": True}] if bulk else []
-    assert api.post("/api/v5/publish/bulk", json=[*bulk, *good]).status_code in (400, 422)
+    assert api.post("/api/v5/publish/bulk", json=[*good, *bulk]).status_code in (400, 422)
     assert api.topics(filter=unique.topic()) == []
 
 

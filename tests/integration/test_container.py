@@ -159,3 +159,9 @@ def test_the_pod_has_the_ports_the_user_and_the_secret_of_the_image() -> None:
     mounted = {one["name"]: one["mountPath"] for one in only["volumeMounts"]}
     [secret] = [one["secret"]["items"][0]["path"] for one in pod["volumes"] if "secret" in one]
     assert f"{mounted['secrets']}/{secret}" in (DEPLOY / "docker-entrypoint").read_text()
+
+
+def test_the_image_is_built_from_what_the_build_is_given() -> None:
+    given = {line[1:] for line in (DEPLOY.parent / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = [words.split()[:-1] for words in re.findall(r"^COPY (?!--from)(?:--\S+ )*(.*)$", DOCKERFILE, re.MULTILINE)]
+    assert {Path(name).parts[0] for names in copied for name in names} == given

@@ -26,19 +26,19 @@ from holdfast.api.models import (
     Token,
 )
 from holdfast.api.problem import RESPONSES, Problem
-from holdfast.api.services import CallerDep, ServicesDep
+from holdfast.api.services import CallerDep, Services, ServicesDep
 from holdfast.api.v1 import Credentials
 from holdfast.api.v5_node import NODE, page_of
 from holdfast.api.v5_node import router as node_router
 from holdfast.broker.effects import Accepted
 from holdfast.broker.message import Message
 from holdfast.broker.session import Session, Subscription
-from holdfast.broker.topics import matches
-from holdfast.errors import NotFound
+from holdfast.broker.topics import check_topic, matches
+from holdfast.errors import NotFound, TooLarge
 from holdfast.protocol.mqtt.reasons import ADMINISTRATIVE_ACTION, NO_MATCHING_SUBSCRIBERS, reason_name
 from holdfast.service.caller import Caller
 from holdfast.service.messages import iso
-from holdfast.service.requests import Publication, check_filter, conditions_from, encode_text
+from holdfast.service.requests import Publication, check_filter, conditions_from, encode_text, topic_bytes
 
 router = APIRouter(prefix="/api/v5", responses=RESPONSES, route_class=LargeBodyRoute, tags=["EMQX"])
 
@@ -229,6 +229,8 @@ async def publish_bulk(
     cannot be a message at all refuses all of them.
     """
     messages = [publication_of(one) for one in asked]
+    for message in messages:
+        check(message, caller, services)
     answers: list[Accepted] = []
     for sender, group in groupby(zip(asked, messages, strict=True), key=lambda pair: pair[0].clientid):
         batch = [message for _, message in group]
@@ -257,6 +259,17 @@ def publication_of(asked: EmqxPublish) -> Publication:
         correlation_data=None if data is None else base64.b64encode(encode_text(data)).decode(),
         user_properties=list(islice(given.user_properties.items(), 100)),
     )
+
+
+def check(message: Publication, caller: Caller, services: Services) -> None:
+    """Raises for what cannot be published, or not by this caller, before anything is."""
+    topic = topic_bytes(message.topic)
+    check_topic(topic, services.handle.broker.settings.max_topic_levels)
+    caller.need_write(topic, message.retain, message.qos)
+    most, size = services.retained.max_payload, len(message.payload_bytes())
+    if 0 < most < size:
+        raise TooLarge(f"payload has {size} bytes, expected no more than limits.max_packet_size")
+    message.properties_bytes()
 
 
 def published_shape(accepted: Accepted) -> dict[str, object]:
