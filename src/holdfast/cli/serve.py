@@ -67,6 +67,8 @@ def refuse_taken_addresses(listeners: Iterable[Endpoint]) -> None:
             with socket.socket(family, kind) as probe:
                 if kind == socket.SOCK_STREAM:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as the listeners do
                 try:
                     probe.bind(address)
                 except OSError as error:
