@@ -14,8 +14,8 @@ protocol and not this product. Tests that need settings of ours are skipped then
 
 from __future__ import annotations
 
-import itertools
 import hashlib
+import itertools
 import os
 import shutil
 import signal

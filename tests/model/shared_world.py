@@ -107,9 +107,7 @@ class SharedWorld(World):
 
 
 def ticking(plan: Plan) -> Plan:
-    return replace(
-        plan, steps=[replace(step, tick=True) if isinstance(step, Advance) else step for step in plan.steps]
-    )
+    return replace(plan, steps=[replace(step, tick=True) if isinstance(step, Advance) else step for step in plan.steps])
 
 
 def share(broker: Broker, node: str) -> Shared:
