@@ -15,7 +15,7 @@ def message(topic: str, client_id: str) -> dict[str, Any]:
         "size": 1,
         "stored_at": None,
         "expires_at": None,
-        "publisher": {"client_id": client_id},
+        "publisher": {"client_id": client_id, "protocol": "5.0"},
         "preview": "x",
         "version": 1,
         "outcome": "set",
