@@ -11,7 +11,7 @@ from http_api import LISTEN, Api
 from password_file import write_password_file
 from sn_client import SnClient
 
-pytest.importorskip("fastapi", reason="the API comes with holdfast[ui], which is not installed")
+pytest.importorskip("fastapi", reason="the API comes with holdfast-mqtt[ui], which is not installed")
 
 Start = Callable[..., BrokerProcess]
 
