@@ -7,17 +7,17 @@ CONFIG := $(wildcard holdfast.toml)
 TSC := scripts/typescript/node_modules/.bin/tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready dependencies run demo cluster test test-cluster test-long check crash jepsen bench bench-spark docs conformance fuzz chaos audit sbom lock image base-image sbom-image format clean
+.PHONY: help setup ready dependencies run demo cluster test test-cluster test-long check crash jepsen bench bench-spark docs conformance fuzz chaos audit sbom lock image base-image sbom-image wheels site format clean
 
 help:
-	@echo 'make setup        install everything needed into .venv and compile; safe to repeat'
+	@echo 'make setup        install everything, tests and their tools included, into .venv and compile; safe to repeat'
 	@echo 'make run          broker on 127.0.0.1: MQTT 1883, WebSocket 8083, MQTT-SN 1884, dashboard 18083; data in ./data'
 	@echo 'make demo         broker, fleet, crash, Spark pipeline, audit and report in about a minute'
 	@echo 'make cluster      three log servers and three nodes on this machine, ports printed; Ctrl-C stops all'
 	@echo 'make test         the tests, compiled, and again interpreted where that makes a difference'
 	@echo 'make test-cluster the pipeline on a Spark cluster of two workers and through Spark Connect, the demo, and a broken cluster'
 	@echo 'make test-long    searches for what nobody has found yet: fuzzing, chaos, kills, fresh seeds; BUDGET_S=600 ends in time'
-	@echo 'make check        format, lint, types, import contract'
+	@echo 'make check        format, lint, types, import contract, links of the documentation'
 	@echo 'make crash        kill the broker ROUNDS times (1000) under load and check that nothing acknowledged is lost'
 	@echo 'make jepsen       break a cluster in every way for ROUNDS rounds (10) and hold its promises against it; SEED, SYSTEM=one'
 	@echo 'make bench        measure Holdfast beside the brokers that are installed, and FlashMQ with FLASHMQ=path'
@@ -26,12 +26,14 @@ help:
 	@echo 'make conformance  run the conformance tests and write docs/reference/conformance.md again'
 	@echo 'make fuzz         search for inputs that do harm: TARGET=mqtt_decoder FUZZ_S=600'
 	@echo 'make chaos        2 000 clients that behave badly for a minute, and a pair that must not notice'
-	@echo 'make audit        look up known holes in the dependencies'
+	@echo 'make audit        look up known vulnerabilities of the dependencies'
 	@echo 'make sbom         list what a build is made of, as sbom.json (CycloneDX)'
 	@echo 'make sbom-image   list what the image is made of, as sbom-image.json, from what it installs'
 	@echo 'make lock         write requirements/*.txt again, versions with hashes; ARGS=--upgrade takes the newest'
 	@echo 'make base-image   find out the digest of what the image is built on, and write it down; needs docker'
 	@echo 'make image        build the image holdfast, from locked packages on a base of known digest; needs docker'
+	@echo 'make wheels       build the wheels of a release into dist/, and try each where nothing else is installed'
+	@echo 'make site         the documentation as pages with a search that works offline, in build/site'
 	@echo 'make format       format the code and mend what the linter can'
 	@echo 'make clean        remove what setup and builds have made, data excepted'
 
@@ -44,10 +46,12 @@ ready:
 dependencies:
 	@scripts/setup --if-needed --no-compile
 
-run: ready
+run:
+	@scripts/setup --if-needed --for run
 	@exec $(BIN)/holdfast serve $(if $(CONFIG),--config $(CONFIG))
 
-demo: ready
+demo:
+	@scripts/setup --if-needed --for demo
 	@$(BIN)/holdfast demo $(ARGS)
 
 cluster: ready
@@ -71,6 +75,7 @@ check: dependencies
 	    else echo 'check: TypeScript is not installed (it needs npm): the types of the dashboard are not checked'; fi
 	$(BIN)/lint-imports
 	scripts/base-image --form >/dev/null
+	@$(BIN)/python scripts/docs_site.py --check
 
 crash: ready
 	@$(BIN)/python tests/crash_story.py --rounds $(or $(ROUNDS),1000)
@@ -120,6 +125,12 @@ base-image:
 
 image:
 	@base="$$(scripts/base-image)" && docker build --build-arg BASE="$$base" -f deploy/Dockerfile -t holdfast .
+
+wheels:
+	@scripts/wheels
+
+site: dependencies
+	@$(BIN)/python scripts/docs_site.py
 
 format: dependencies
 	$(BIN)/ruff format .

@@ -36,7 +36,7 @@ def judge(dependencies: list[dict[str, Any]]) -> int:
     skipped = [one for one in dependencies if "skip_reason" in one and "editable" not in one["skip_reason"]]
     looked_up = [one for one in dependencies if "skip_reason" not in one]
     if bad:
-        print(f"audit: {len(bad)} of {len(looked_up)} packages have known holes", file=sys.stderr)
+        print(f"audit: {len(bad)} of {len(looked_up)} packages have known vulnerabilities", file=sys.stderr)
         return FOUND
     if skipped or not looked_up:
         return unknown(f"{len(skipped)} of {len(skipped) + len(looked_up)} packages were not found there")
@@ -46,7 +46,8 @@ def judge(dependencies: list[dict[str, Any]]) -> int:
 
 def unknown(why: str) -> int:
     print(
-        f"audit: the data about known holes cannot be reached from here, so nothing is proven: {why}", file=sys.stderr
+        f"audit: the data about known vulnerabilities cannot be reached from here, so nothing is proven: {why}",
+        file=sys.stderr,
     )
     return UNKNOWN
 

@@ -488,18 +488,18 @@ class Server:
 
 
 def can_write_history() -> bool:
-    """Whether the parts that `holdfast[history]` brings are there; says so when they are not."""
+    """Whether the parts that `holdfast-mqtt[history]` brings are there; says so when they are not."""
     if importlib.util.find_spec("deltalake") is not None:
         return True
-    log.warning("no history is written: install holdfast[history], or set history.enable=false")
+    log.warning("no history is written: `pip install 'holdfast-mqtt[history]'`, or set history.enable=false")
     return False
 
 
 def can_serve_http() -> bool:
-    """Whether the parts that `holdfast[ui]` brings are there; says so when they are not."""
+    """Whether the parts that `holdfast-mqtt[ui]` brings are there; says so when they are not."""
     if all(importlib.util.find_spec(name) is not None for name in ("fastapi", "uvicorn", "prometheus_client")):
         return True
-    log.warning("no HTTP API and no dashboard: install holdfast[ui], or leave http:// out of the listeners")
+    log.warning("no HTTP API and no dashboard: `pip install 'holdfast-mqtt[ui]'`, or listen without http://")
     return False
 
 

@@ -7,8 +7,16 @@ from typing import Annotated
 import typer
 
 
+def scenarios(incomplete: str) -> list[str]:
+    from holdfast_bench.plan import SCENARIOS
+
+    return [name for name in SCENARIOS if name.startswith(incomplete)]
+
+
 def bench(
-    scenario: Annotated[str, typer.Argument(help="pub, sub, conn, pair, fanout, latency or retained")],
+    scenario: Annotated[
+        str, typer.Argument(help="pub, sub, conn, pair, fanout, latency or retained", autocompletion=scenarios)
+    ],
     host: Annotated[str, typer.Option("-h", "--host", help="the broker's address")] = "127.0.0.1",
     port: Annotated[int, typer.Option("-p", "--port", help="the broker's port")] = 1883,
     version: Annotated[str, typer.Option("-V", "--version", help="MQTT version: 3.1.1 (or 4) or 5")] = "3.1.1",

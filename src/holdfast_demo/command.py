@@ -54,7 +54,7 @@ def demo(
     starts it again, clears a whole site by accident and puts it back from history. Then Spark makes its tables,
     compares them with the running broker, looks into the past and writes a report.
 
-    Exit code 0 only when everything agrees. Needs `pip install 'holdfast[spark,ui]'` and Java 17 or newer.
+    Exit code 0 only when everything agrees. Needs `pip install 'holdfast-mqtt[spark,ui]'` and Java 17 or newer.
 
     Examples:
 

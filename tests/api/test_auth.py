@@ -101,6 +101,26 @@ def test_a_user_sees_and_changes_what_the_access_rules_give(guarded: BrokerProce
             assert api.post(f"/api/v1/cluster/{path}").status_code == 403, path
 
 
+def test_what_concerns_all_clients_is_for_administrators(guarded: BrokerProcess) -> None:
+    paths = ("nodes", "nodes/holdfast", "stats", "metrics", "banned", "clients", "clients/x/subscriptions")
+    with Api(guarded, auth=ANNA) as api:
+        assert [path for path in paths if api.get(f"/api/v5/{path}").status_code != 403] == []
+        assert api.post("/api/v5/banned", json={"as": "username", "who": "boss"}).status_code == 403
+        assert api.delete("/api/v5/banned/username/boss").status_code == 403
+    with Api(guarded) as api:
+        assert api.get("/api/v5/status").status_code == 200
+    with Api(guarded, auth=BOSS) as api:
+        assert api.get("/api/v5/banned").status_code == 200
+
+
+def test_a_bulk_with_one_message_that_its_user_may_not_publish_publishes_none(guarded: BrokerProcess) -> None:
+    bulk = [{"topic": topic, "payload": "1", "retain": True} for topic in ("anna/bulk", "other/bulk")]
+    with Api(guarded, auth=ANNA) as api:
+        assert api.post("/api/v5/publish/bulk", json=bulk).status_code == 403
+    with Api(guarded, auth=KEY) as api:
+        assert api.topics(filter="+/bulk") == []
+
+
 def test_a_login_gives_a_cookie_that_scripts_cannot_read(guarded: BrokerProcess) -> None:
     with Api(guarded) as api:
         refused = api.post("/api/v1/login", json={"username": "boss", "password": "wrong"})

@@ -1,12 +1,14 @@
 """Calls as scripts for EMQX make them: its paths, its parameters, its field names."""
 
 import base64
+import time
 from urllib.parse import quote
 
 import pytest
 
 from broker_process import Unique
-from http_api import Api
+from holdfast import __version__
+from http_api import Api, until
 from wire import Disconnect, Publish
 
 
@@ -115,3 +117,118 @@ def test_an_absent_client_loses_its_session(api: Api, unique: Unique) -> None:
     assert len(api.ok("GET", "/api/v5/clients", params=query)["data"]) == 1
     assert api.delete(f"/api/v5/clients/{unique.client('b')}").status_code == 204
     assert api.ok("GET", "/api/v5/clients", params=query)["data"] == []
+
+
+def test_several_messages_are_published_at_once_and_each_has_its_answer(api: Api, unique: Unique) -> None:
+    with api.broker.client() as client:
+        client.connect(unique.client("listener"))
+        client.subscribe(unique.topic("heard"))
+        bulk = [
+            {"topic": unique.topic("heard"), "payload": "1", "retain": True},
+            {"topic": unique.topic("unheard"), "payload": "Mg==", "payload_encoding": "base64", "retain": True},
+        ]
+        answer = api.post("/api/v5/publish/bulk", json=bulk)
+        assert answer.status_code == 202  # nobody has subscribed to one of them
+        heard, unheard = answer.json()
+        assert set(heard) == {"id"}
+        assert (unheard["message"], unheard["reason_code"]) == ("no_matching_subscribers", 16)
+        assert client.expect(Publish, topic=unique.topic("heard")).payload == b"1"
+    kept = api.ok("GET", f"/api/v5/mqtt/retainer/message/{quote(unique.topic('unheard'), safe='')}")
+    assert base64.b64decode(kept["payload"]) == b"2"
+    assert int(kept["msgid"], 16) == int(unheard["id"], 16)
+
+
+@pytest.mark.parametrize(
+    "bulk",
+    [
+        [],
+        [{"payload": "1"}],
+        [{"topic": "a/#"}],
+        [{"topic": "a", "clientid": "\0"}],
+        [{"topic": "a", "payload": "%", "payload_encoding": "base64"}],
+        [{"topic": "/".join("a" * 1000)}],
+    ],
+)
+def test_a_bulk_with_something_that_is_no_message_publishes_nothing(
+    api: Api, unique: Unique, bulk: list[dict[str, str]]
+) -> None:
+    good = [{"topic": unique.topic(), "payload": "1", "retain": True}] if bulk else []
+    assert api.post("/api/v5/publish/bulk", json=[*good, *bulk]).status_code in (400, 422)
+    assert api.topics(filter=unique.topic()) == []
+
+
+def test_the_subscriptions_of_one_client_are_listed(api: Api, unique: Unique) -> None:
+    name = unique.client("with/slash")
+    with api.broker.client(5) as client:
+        client.connect(name)
+        client.subscribe(unique.topic("#"), qos=1)
+        path = f"/api/v5/clients/{quote(name, safe='')}"
+        [one] = api.ok("GET", f"{path}/subscriptions")
+        assert (one["clientid"], one["topic"], one["qos"]) == (name, unique.topic("#"), 1)
+        assert api.ok("GET", path)["clientid"] == name
+    assert api.get(f"/api/v5/clients/{unique.client('nobody')}/subscriptions").status_code == 404
+
+
+def test_nodes_stats_and_metrics_have_emqx_names(api: Api, unique: Unique) -> None:
+    [node] = api.ok("GET", "/api/v5/nodes")
+    assert (node["node_status"], node["version"]) == ("running", __version__)
+    assert api.ok("GET", f"/api/v5/nodes/{node['node']}")["node"] == node["node"]
+    assert api.get("/api/v5/nodes/other").status_code == 404
+    before = api.ok("GET", "/api/v5/metrics", params={"aggregate": True})
+    with api.broker.client() as client:
+        client.connect(unique.client())
+        client.publish(unique.topic(), b"1", qos=1, retain=True)
+        [stats] = api.ok("GET", "/api/v5/stats")
+        assert stats["node"] == node["node"]
+        assert stats["live_connections.count"] >= 1
+        assert stats["retained.count"] == api.ok("GET", "/api/v1/overview")["retained"]["count"]
+    after = api.ok("GET", "/api/v5/metrics", params={"aggregate": True})
+    assert "node" not in after
+    assert after["messages.qos1.received"] == before["messages.qos1.received"] + 1
+    assert after["messages.received"] > before["messages.received"]
+
+
+def test_the_status_is_a_sentence_and_needs_no_login(api: Api) -> None:
+    assert api.get("/api/v5/status").text.endswith("holdfast is running")
+    assert api.ok("GET", "/api/v5/status", params={"format": "json"})["app_status"] == "running"
+
+
+def test_a_banned_client_id_is_sent_away_and_turned_away_until_the_ban_is_lifted(api: Api, unique: Unique) -> None:
+    name = unique.client("noisy")
+    with api.broker.client(5) as client:
+        client.connect(name)
+        made = api.ok("POST", "/api/v5/banned", json={"as": "clientid", "who": name, "reason": "noise"})
+        assert (made["as"], made["who"], made["reason"], made["until"]) == ("clientid", name, "noise", "infinity")
+        assert client.expect(Disconnect).reason == 0x8A
+    with api.broker.client(5) as client:
+        assert client.connect(name, check=False).code == 0x8A
+    listed = api.ok("GET", "/api/v5/banned", params={"limit": 10_000})["data"]
+    assert made in listed
+    path = f"/api/v5/banned/clientid/{quote(name, safe='')}"
+    assert api.delete(path).status_code == 204
+    assert api.delete(path).status_code == 404
+    with api.broker.client(5) as client:
+        client.connect(name)
+
+
+def test_a_ban_ends_at_its_time(api: Api, unique: Unique) -> None:
+    name = unique.client("brief")
+    api.ok("POST", "/api/v5/banned", json={"as": "clientid", "who": name, "until": time.time() + 2})
+    until(
+        lambda: [one["who"] for one in api.ok("GET", "/api/v5/banned", params={"limit": 10_000})["data"]],
+        lambda names: name not in names,
+    )
+    with api.broker.client(5) as client:
+        client.connect(name)
+
+
+def test_addresses_and_networks_are_banned_but_not_ones_own(api: Api) -> None:
+    made = api.ok("POST", "/api/v5/banned", json={"as": "peerhost_net", "who": "192.0.2.0/24"})
+    assert (made["as"], made["who"]) == ("peerhost_net", "192.0.2.0/24")
+    assert api.delete("/api/v5/banned/peerhost_net/192.0.2.0/24").status_code == 204
+    for who in ("127.0.0.1", "0.0.0.0/0"):
+        refused = api.post("/api/v5/banned", json={"as": "peerhost", "who": who})
+        assert (refused.status_code, "your own address" in refused.json()["detail"]) == (400, True)
+    assert api.post("/api/v5/banned", json={"as": "peerhost", "who": "nowhere"}).status_code == 400
+    past = api.post("/api/v5/banned", json={"as": "username", "who": "x", "until": 1})
+    assert past.status_code == 400

@@ -18,6 +18,8 @@ from schemathesis.checks import (
 from broker_process import BrokerProcess, start_holdfast
 from holdfast.api import cluster, v1, v5
 from holdfast.api.app import add_health
+from holdfast.api.auth import OPEN_PATHS
+from holdfast.api.problem import MEDIA_TYPE, Details
 from http_api import LISTEN, Api
 from seeds import EFFORT
 
@@ -73,3 +75,29 @@ def test_every_operation_says_what_it_is_for(played_with: BrokerProcess) -> None
     found = [(method.upper(), path, one) for path, methods in paths.items() for method, one in methods.items()]
     assert {(method, path) for method, path, _ in found} == set(operations())
     assert [(method, path) for method, path, one in found if not one.get("summary")] == []
+
+
+def test_the_document_says_how_to_log_in_and_what_needs_none(played_with: BrokerProcess) -> None:
+    with Api(played_with) as api:
+        document = api.ok("GET", "/openapi.json")
+    schemes = document["components"]["securitySchemes"]
+    assert {one["type"] for one in schemes.values()} == {"http", "apiKey"}
+    assert {name for way in document["security"] for name in way} == set(schemes)
+    operations = [(path, one) for path, methods in document["paths"].items() for one in methods.values()]
+    assert {path for path, one in operations if one.get("security") == []} == set(OPEN_PATHS)
+
+
+def test_every_body_has_an_example_that_is_taken_and_every_error_one_of_its_shape(played_with: BrokerProcess) -> None:
+    with Api(played_with) as api:
+        document = api.ok("GET", "/openapi.json")
+        for path, methods in document["paths"].items():
+            for method, one in methods.items():
+                body = one.get("requestBody", {}).get("content", {}).get("application/json")
+                if body is not None:
+                    answer = api.request(method, path, json=body["example"])
+                    assert answer.status_code != 422, (method, path, answer.text)
+                problems = [answer.get("content", {}).get(MEDIA_TYPE) for answer in one["responses"].values()]
+                for problem in problems:
+                    assert problem is None or Details.model_validate(problem["example"], strict=True)
+                if path not in OPEN_PATHS and path.startswith("/api/"):
+                    assert {"401", "403"} <= set(one["responses"]), (method, path)

@@ -50,3 +50,28 @@ def test_the_version_of_a_batch_is_the_offset_of_its_last_message(api: Api, uniq
     batch = [{"topic": unique.topic(name), "payload": "1", "qos": 1, "retain": True} for name in ("a", "b")]
     version = api.ok("POST", "/api/v1/publish/batch", json=batch)["version"]
     assert stored_offsets(api, unique, unique.topic("b")) == (version, version, version)
+
+
+def test_a_message_is_given_the_moment_at_which_it_expires(api: Api, unique: Unique) -> None:
+    topic = unique.topic()
+    api.set(topic, expiry_s=3600)
+    first = api.ok("GET", "/api/v1/retained/message", params={"topic": topic})["expires_at_ms"]
+    api.set(topic, "2", expires_at_ms=first)
+    again = api.ok("GET", "/api/v1/retained/message", params={"topic": topic})["expires_at_ms"]
+    assert 0 <= again - first <= 1000  # whole seconds, rounded up
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"expires_at_ms": 1}, "has passed"),
+        ({"expires_at_ms": 10**13, "expiry_s": 1}, "one of expiry_s and expires_at_ms"),
+    ],
+)
+def test_a_moment_that_makes_no_sense_publishes_nothing(
+    api: Api, unique: Unique, fields: dict[str, int], told: str
+) -> None:
+    body = {"topic": unique.topic(), "payload": "1", "retain": True, **fields}
+    answer = api.post("/api/v1/publish", json=body)
+    assert (answer.status_code, told in answer.json()["detail"]) == (400, True), answer.text
+    assert api.topics(filter=unique.topic()) == []

@@ -5,7 +5,10 @@ The screenshots of the documentation are made here when SCREENSHOTS=1 is set.
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,6 +141,93 @@ def test_a_new_value_is_published_from_the_page(visit: Visit, api: Api, unique: 
     page.click("dialog button.main")
     expect(page.locator(".detail pre.payload")).to_have_text("after")
     assert api.ok("GET", "/api/v1/retained/message", params={"topic": unique.topic()})["text"] == "after"
+
+
+BINARY = bytes(range(256))
+
+
+@pytest.mark.parametrize("payload", [BINARY, b"one\r\ntwo\r\n", b"one\r\ntwo\nthree\r", b"\xef\xbb\xbfmarked", b"a\0b"])
+def test_publishing_what_was_not_touched_changes_nothing_of_it(
+    visit: Visit, api: Api, unique: Unique, payload: bytes
+) -> None:
+    page, topic = visit.page, unique.topic()
+    carried = {
+        "content_type": "application/octet-stream",
+        "response_topic": "answers/here",
+        "correlation_data": base64.b64encode(b"\xff\x00").decode(),
+        "user_properties": [["source", "a"], ["source", "b"]],
+        "payload_format": 0,
+        "expiry_s": 3600,
+    }
+    api.set(topic, base64.b64encode(payload).decode(), encoding="base64", **{**carried, "qos": 2})
+    before = api.ok("GET", "/api/v1/retained/message", params={"topic": topic})
+    visit.open(f"explorer?topic={topic}")
+    page.click(".detail .edit")
+    page.click("dialog button.main")
+    expect(page.locator("dialog")).to_have_count(0)
+    after = api.ok("GET", "/api/v1/retained/message", params={"topic": topic})
+    assert after["version"] > before["version"]
+    assert abs(after["expires_at_ms"] - before["expires_at_ms"]) <= 1000  # MQTT counts in seconds
+    own = ("version", "stored_at", "stored_at_ms", "expires_at", "expires_at_ms", "publisher")
+    assert {k: v for k, v in after.items() if k not in own} == {k: v for k, v in before.items() if k not in own}
+
+
+def test_binary_is_edited_as_hex_and_as_base64(visit: Visit, api: Api, unique: Unique) -> None:
+    page, topic = visit.page, unique.topic()
+    api.set(topic, base64.b64encode(b"\xff\xfe\x00").decode(), encoding="base64")
+    visit.open(f"explorer?topic={topic}")
+    page.click(".detail .edit")
+    area, form = page.locator("dialog textarea"), page.locator("dialog select[name=form]")
+    expect(area).to_have_value("ff fe 00")
+    form.select_option("text")
+    expect(form).to_have_value("hex")  # these bytes are no text
+    form.select_option("base64")
+    expect(area).to_have_value("//4A")
+    form.select_option("hex")
+    area.fill("ff fe 0")
+    page.click("dialog button.main")
+    expect(page.locator("dialog .problem")).to_contain_text("two digits for each byte")
+    expect(area).to_have_value("ff fe 0")  # what was typed is still there
+    area.fill("ff fe 01")
+    page.click("dialog button.main")
+    expect(page.locator("dialog")).to_have_count(0)
+    message = api.ok("GET", "/api/v1/retained/message", params={"topic": topic})
+    assert base64.b64decode(message["payload"]) == b"\xff\xfe\x01"
+
+
+def test_a_message_keeps_its_line_ends_and_loses_its_expiry_when_that_is_asked_for(
+    visit: Visit, api: Api, unique: Unique
+) -> None:
+    page, topic = visit.page, unique.topic()
+    api.set(topic, "one\r\ntwo", expiry_s=3600)
+    visit.open(f"explorer?topic={topic}")
+    page.click(".detail .edit")
+    page.fill("dialog textarea", "one\ntwo\nthree")
+    page.check("dialog input[name=endless]")
+    page.click("dialog button.main")
+    expect(page.locator("dialog")).to_have_count(0)
+    message = api.ok("GET", "/api/v1/retained/message", params={"topic": topic})
+    assert (message["text"], message["expires_at"]) == ("one\r\ntwo\r\nthree", None)
+
+
+def test_a_publish_that_would_delete_says_so(visit: Visit, api: Api, unique: Unique) -> None:
+    page, topic = visit.page, unique.topic()
+    api.set(topic, "here")
+    visit.open(f"explorer?topic={topic}")
+    page.click(".bar button")
+    page.fill("dialog input[name=topic]", topic)
+    page.click("dialog button.main")
+    expect(page.locator("dialog .warning")).to_contain_text("deletes the message")
+    assert api.ok("GET", "/api/v1/retained/message", params={"topic": topic})["text"] == "here"
+    page.fill("dialog textarea", "x")
+    expect(page.locator("dialog .warning")).to_be_hidden()
+    page.fill("dialog textarea", "")
+    expect(page.locator("dialog .warning")).to_be_visible()
+    page.click("dialog button.main")
+    expect(page.locator("dialog .problem")).to_contain_text("again to delete it")
+    page.click("dialog button.main")
+    expect(page.locator(".toast")).to_contain_text("Deleted what was retained")
+    assert api.get("/api/v1/retained/message", params={"topic": topic}).status_code == 404
 
 
 def test_a_late_answer_about_another_topic_is_not_taken_for_the_one_shown(
@@ -302,6 +392,21 @@ def test_the_api_page_lists_the_operations(visit: Visit) -> None:
     expect(visit.page.locator(".operation", has_text="/api/v1/retained").first).to_be_visible()
     visit.page.locator(".operation summary").first.click()
     expect(visit.page.locator(".operation[open] table").first).to_be_visible()
+
+
+def test_an_operation_is_tried_from_the_api_page(visit: Visit, api: Api, unique: Unique) -> None:
+    page = visit.page
+    page.goto(f"{visit.base}/docs")
+    operation = page.locator(".operation", has=page.locator("summary code", has_text=re.compile("^/api/v1/publish$")))
+    operation.locator("> summary").click()
+    operation.locator(".trial summary").click()
+    example = json.loads(operation.locator("textarea").input_value())
+    assert example["retain"] is True
+    operation.locator("textarea").fill(json.dumps({**example, "topic": unique.topic(), "payload": "tried"}))
+    expect(operation.locator(".curl")).to_contain_text(f"-X POST '{visit.base}/api/v1/publish'")
+    operation.locator("button").click()
+    expect(operation.locator(".answer")).to_contain_text("200")
+    assert api.ok("GET", "/api/v1/retained/message", params={"topic": unique.topic()})["text"] == "tried"
 
 
 def test_a_page_asks_to_log_in_where_users_are_configured(

@@ -38,7 +38,7 @@ for words in {asked!r}:
 
 
 def runtime_distributions() -> set[str]:
-    """What `pip install holdfast` brings: its dependencies and theirs, without extras."""
+    """What `pip install holdfast-mqtt` brings: its dependencies and theirs, without extras."""
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     found: set[str] = set()
     while wanted:
@@ -55,7 +55,8 @@ def runtime_distributions() -> set[str]:
 
 
 def test_the_command_line_works_with_runtime_dependencies_only() -> None:
-    runtime = runtime_distributions() | {"holdfast"}
+    ours = importlib.metadata.packages_distributions()["holdfast"]
+    runtime = runtime_distributions() | {name.lower().replace("_", "-") for name in ours}
     forbidden = {
         module
         for module, owners in importlib.metadata.packages_distributions().items()

@@ -3,11 +3,13 @@
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from broker_process import serve_environment
+from broker_process import BrokerProcess, serve_environment
 from holdfast import __version__, build
 
 
@@ -16,6 +18,7 @@ class Refused:
     url: str
     code: int
     err: str
+    data: Path
 
 
 @pytest.fixture(scope="module")
@@ -26,18 +29,25 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Refused:
         url = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         command = [sys.executable, "-m", "holdfast", "serve", "--data", str(folder / "data"), "--listen", url]
         done = subprocess.run(command, env=serve_environment(), cwd=folder, capture_output=True, text=True, check=False)
-    return Refused(url, done.returncode, done.stderr)
+    return Refused(url, done.returncode, done.stderr, folder / "data")
 
 
 def test_a_port_in_use_is_one_clear_line_and_exit_code_1(refused: Refused) -> None:
     assert refused.code == 1
     assert "Traceback" not in refused.err
-    (line,) = [line for line in refused.err.splitlines() if line.startswith("holdfast: ")]
+    (line,) = refused.err.splitlines()
+    assert line.startswith("holdfast: ")
     assert refused.url in line
     assert "in use" in line
 
 
-def test_the_first_line_names_version_and_build_and_an_interpreted_one_says_so(refused: Refused) -> None:
-    first = refused.err.splitlines()[0]
-    assert f"starting version={__version__} build={build.name()}" in first
-    assert ("the hot path is interpreted" in refused.err) is not build.is_compiled()
+def test_a_start_that_fails_leaves_no_data_folder_behind(refused: Refused) -> None:
+    assert not refused.data.exists()
+
+
+def test_the_first_line_names_version_and_build_and_an_interpreted_one_says_so(
+    start_broker: Callable[..., BrokerProcess],
+) -> None:
+    output = start_broker().output
+    assert f"starting version={__version__} build={build.name()}" in output.splitlines()[0]
+    assert ("the hot path is interpreted" in output) is not build.is_compiled()

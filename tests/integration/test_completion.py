@@ -57,3 +57,12 @@ def test_an_option_is_completed(tab: Callable[..., set[str]]) -> None:
 
 def test_what_nothing_begins_with_is_left_to_the_shell(tab: Callable[..., set[str]]) -> None:
     assert tab("holdfast", "nothing-like-it") == set()
+
+
+def test_values_are_completed(tab: Callable[..., set[str]]) -> None:
+    assert tab("holdfast", "bench", "f") == {"fanout"}
+    assert tab("holdfast", "pub", "-V", "3") == {"31", "311"}
+    assert tab("holdfast", "serve", "--set", "sn.retr") == {"sn.retry_interval=", "sn.retries="}
+    assert tab("holdfast", "serve", "--set", "durability=d") == {"durability=deliver"}
+    assert tab("holdfast", "serve", "--listen", "ht") == {"http://", "https://"}
+    assert tab("holdfast", "passwd", "--hash", "arg") == {"argon2id"}

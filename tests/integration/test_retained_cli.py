@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from broker_process import BrokerProcess
 from command_line import Done, holdfast, holdfast_process
 from http_api import LISTEN, Api
+from password_file import write_password_file
 
 
 class Command:
@@ -98,7 +100,7 @@ def test_the_past_is_shown_and_restored(running: BrokerProcess, retained: Comman
     then = {m["topic"]: m["text"] for m in retained.json("at", f"@{version}", "home/#")}
     assert then == {"home/hall/temperature": "18.0", "home/kitchen/temperature": "21.5"}
     shown = retained("restore", "home/#", "--at", f"@{version}", "--replace")
-    assert "would restore 1 messages" in shown.stdout, shown.stderr
+    assert "would restore 1 message;" in shown.stdout, shown.stderr
     assert retained("get", "home/hall/temperature").stdout == "17.0"
     assert retained("restore", "home/#", "--at", f"@{version}", "--replace", "--yes").returncode == 0
     assert retained("get", "home/hall/temperature").stdout == "18.0"
@@ -179,3 +181,67 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "is not a data folder" in done.stderr
     assert os.listdir(tmp_path) == []
+
+
+def test_deleting_what_is_not_there_says_so_whether_or_not_it_was_meant(retained: Command) -> None:
+    for words in (["nothing/#", "--yes"], ["nothing/#"], ["nothing"]):
+        done = retained("rm", *words)
+        assert (done.returncode, done.stdout) == (1, "nothing matches, so nothing is deleted\n")
+
+
+def test_one_message_is_one_message_and_many_are_in_order(retained: Command) -> None:
+    assert retained("ls", "garden/#").stderr == "1 message\n"
+    assert "would delete 1 message," in retained("rm", "garden/#").stdout
+    topics = [message["topic"] for message in retained.json("ls")]
+    assert topics == sorted(topics)
+
+
+def test_a_filter_is_not_taken_for_a_topic(retained: Command) -> None:
+    done = retained("get", "home/+/temperature")
+    assert done.returncode == 1
+    assert "expected a topic without wildcards, got 'home/+/temperature'" in done.stderr
+
+
+def test_an_export_to_where_nothing_can_be_written_is_one_line(retained: Command, tmp_path: Path) -> None:
+    done = retained("export", "-o", str(tmp_path / "no" / "where.jsonl"))
+    assert done.returncode == 1
+    assert done.stderr == f"holdfast: cannot write {tmp_path}/no/where.jsonl: no such file or directory\n"
+
+
+def test_a_moment_that_has_not_come_is_refused_and_one_before_the_history_is_explained(
+    retained: Command, running: BrokerProcess
+) -> None:
+    with Api(running) as api:
+        api.history("garden/rain", 1)
+    assert "expected a time that has passed" in retained("at", "2099-01-01").stderr
+    never = retained("at", "@999999999")
+    assert never.returncode == 1
+    assert "no publish has the offset @999999999 yet: the history ends with @" in never.stderr
+    before = retained("at", "2020-01-01")
+    assert before.returncode == 1
+    assert "the history begins at 2" in before.stderr
+
+
+def test_times_are_shown_with_their_zone(retained: Command) -> None:
+    assert re.search(r"\d\d:\d\d:\d\d[+-]\d{4}", retained("ls", "home/#").stdout)
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        (["--key", "admin"], "expected --key NAME:SECRET (or HOLDFAST_KEY), got one without a colon"),
+        (["--key", "admin:wrong"], "the name or the secret of --key (or HOLDFAST_KEY) is wrong"),
+        ([], "asks for a login: give --key NAME:SECRET, or set HOLDFAST_KEY"),
+    ],
+)
+def test_a_wrong_key_is_told_apart_from_none(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path, key: list[str], told: str
+) -> None:
+    users = tmp_path / "users"
+    write_password_file(users, {"admin": "right"})
+    broker = start_broker(listen=LISTEN, data=tmp_path / "data", auth__password_file=str(users), api__admins="admin")
+    url = f"http://127.0.0.1:{broker.ports['http']}"
+    done = holdfast("retained", "ls", "--url", url, *key)
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert holdfast("retained", "ls", "--url", url, "--key", "admin:right").stderr == "0 messages\n"

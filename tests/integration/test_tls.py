@@ -11,6 +11,7 @@ import pytest
 
 from broker_process import MOSQUITTO, BrokerProcess, Unique, start_holdfast, under_test
 from certificates import Authority
+from command_line import holdfast_process
 from wire import Publish, WireClient
 
 CONFIG = """
@@ -90,6 +91,15 @@ def test_name_in_the_certificate_is_the_user_name(guarded: BrokerProcess, author
 
 def test_client_without_a_certificate_is_refused(guarded: BrokerProcess, authority: Authority) -> None:
     assert refused(guarded, authority.trusting())
+
+
+def test_the_command_line_suspects_a_missing_certificate_where_tls_ends_without_a_word(
+    guarded: BrokerProcess, authority: Authority
+) -> None:
+    url = f"mqtts://localhost:{guarded.ports['tls']}/localhost/t"
+    done = holdfast_process("pub", "-L", url, "--cafile", str(authority.ca), "-m", "x")
+    assert done.returncode == 1
+    assert "does it want a client certificate (--cert, --key)?" in done.stderr
 
 
 def test_certificate_of_another_authority_is_refused(

@@ -30,7 +30,7 @@ def plain(name: str) -> str:
 
 def named(*extras: str) -> set[str]:
     lines = [line for extra in extras for line in PROJECT["optional-dependencies"][extra]]
-    return {plain(line) for line in lines} - {"holdfast"}
+    return {plain(line) for line in lines} - {PROJECT["name"]}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_the_list_of_parts_is_cyclonedx_and_names_every_dependency(document: dict[str, Any]) -> None:
     """The script has checked it against the format's schema; this is what the schema does not ask for."""
     assert document["bomFormat"] == "CycloneDX"
-    assert document["metadata"]["component"]["name"] == "holdfast"
+    assert document["metadata"]["component"]["name"] == PROJECT["name"]
     assert document["metadata"]["component"]["version"] == PROJECT["version"]
     parts = {plain(part["name"]): part for part in document["components"]}
     wanted = {plain(line) for line in PROJECT["dependencies"]} | named("history", "spark", "connect", "ui")
@@ -77,7 +77,7 @@ def test_the_list_of_parts_has_no_tools_of_the_checkout_in_it(document: dict[str
 
 SOUND = {"name": "a", "version": "1", "vulns": []}
 SKIPPED = {"name": "b", "skip_reason": "Dependency not found on PyPI and could not be audited: b (1)"}
-OWN = {"name": "holdfast", "skip_reason": "distribution marked as editable"}
+OWN = {"name": "holdfast-mqtt", "skip_reason": "distribution marked as editable"}
 HOLE = {"name": "c", "version": "1", "vulns": [{"id": "PYSEC-1", "fix_versions": ["2"]}]}
 
 
@@ -136,6 +136,10 @@ def test_a_lock_names_no_place_to_get_packages_from(lock: str) -> None:
     ("lock", "lines"),
     [
         ("image", [*PROJECT["dependencies"], *(PROJECT["optional-dependencies"][one] for one in ("history", "ui"))]),
+        (
+            "demo",
+            [*PROJECT["dependencies"], *(PROJECT["optional-dependencies"][one] for one in ("history", "ui", "spark"))],
+        ),
         ("dev", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]),
         ("build", tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]),
     ],
@@ -156,9 +160,10 @@ def test_a_lock_has_what_the_project_asks_for_in_versions_that_it_allows(lock: s
             )
 
 
-def test_what_the_image_runs_was_tested_in_the_same_versions() -> None:
+@pytest.mark.parametrize("lock", ["image", "demo"])
+def test_what_runs_was_tested_in_the_same_versions(lock: str) -> None:
     tested = {(name, version) for name, version, _ in pins("dev")}
-    assert {(name, version) for name, version, _ in pins("image")} <= tested
+    assert {(name, version) for name, version, _ in pins(lock)} <= tested
 
 
 def test_setup_and_image_install_nothing_that_is_not_locked() -> None:

@@ -28,7 +28,7 @@ from holdfast.storage.history_options import HistoryOptions
 from http_api import Api, until
 from log_records import retained
 
-pytest.importorskip("fastapi", reason="the API comes with holdfast[ui], which is not installed")
+pytest.importorskip("fastapi", reason="the API comes with holdfast-mqtt[ui], which is not installed")
 
 LISTEN = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
 Start = Callable[..., BrokerProcess]

@@ -9,7 +9,7 @@ import pytest
 from broker_process import BrokerProcess, start_holdfast
 from wire import P
 
-pytest.importorskip("fastapi", reason="the API comes with holdfast[ui], which is not installed")
+pytest.importorskip("fastapi", reason="the API comes with holdfast-mqtt[ui], which is not installed")
 
 HOST = "127.0.0.1"
 

@@ -14,7 +14,7 @@ from broker_process import BrokerProcess, start_holdfast
 from http_api import LISTEN, Api
 from password_file import write_password_file
 
-pytest.importorskip("fastapi", reason="the API comes with holdfast[ui], which is not installed")
+pytest.importorskip("fastapi", reason="the API comes with holdfast-mqtt[ui], which is not installed")
 
 Start = Callable[..., BrokerProcess]
 HOST = "127.0.0.1"

@@ -21,7 +21,7 @@ from password_file import write_password_file
 from wire import P
 from wire_websocket import TEXT, WebSocket
 
-pytest.importorskip("fastapi", reason="the API comes with holdfast[ui], which is not installed")
+pytest.importorskip("fastapi", reason="the API comes with holdfast-mqtt[ui], which is not installed")
 
 Start = Callable[..., BrokerProcess]
 USERS = {"bob": "b", "mallory": "m", "anna": "a"}

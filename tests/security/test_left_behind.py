@@ -8,7 +8,7 @@ from command_line import Done, holdfast, holdfast_process
 from guarded import USERS, Guarded
 from wire import Publish
 
-pytest.importorskip("fastapi", reason="the API comes with holdfast[ui], which is not installed")
+pytest.importorskip("fastapi", reason="the API comes with holdfast-mqtt[ui], which is not installed")
 
 LISTEN = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
 RULES = "".join(f"user {user}\ntopic readwrite #\ntopic readwrite $left/#\n" for user in USERS)
@@ -68,7 +68,7 @@ def test_it_is_found_after_its_publisher_has_lost_the_right(guarded: Callable[..
 
 def test_a_filter_narrows_what_is_removed(guarded: Callable[..., Guarded]) -> None:
     site = left_behind(guarded)
-    assert "deleted 1 messages" in retained(site, "rm", "a/#", "--publisher", "guest", "--yes").stdout
+    assert "deleted 1 message;" in retained(site, "rm", "a/#", "--publisher", "guest", "--yes").stdout
     assert topics_in(site) == {*MINE, "a/bob", "$left/bob"} - {"a/guest"}
 
 

@@ -245,7 +245,7 @@ class Browser:
 def test_a_revoked_certificate_gets_nowhere_over_https(
     start_broker: Start, authority: Authority, version: ssl.TLSVersion
 ) -> None:
-    pytest.importorskip("fastapi", reason="the API comes with holdfast[ui], which is not installed")
+    pytest.importorskip("fastapi", reason="the API comes with holdfast-mqtt[ui], which is not installed")
     good, bad = authority.issue("good", "client"), authority.issue("bad", "client")
     lists = Lists(authority)
     broker = serve(start_broker, authority, authority.ca, lists.path, "https")
@@ -265,7 +265,7 @@ def test_a_revoked_certificate_gets_nowhere_over_https(
 
 
 def test_a_certificate_that_has_ended_resumes_nothing_over_https(start_broker: Start, authority: Authority) -> None:
-    pytest.importorskip("fastapi", reason="the API comes with holdfast[ui], which is not installed")
+    pytest.importorskip("fastapi", reason="the API comes with holdfast-mqtt[ui], which is not installed")
     pair = authority.issue("brief", "client")
     broker = serve(start_broker, authority, authority.ca, scheme="https")
     ends = shorten(authority, pair, 10)

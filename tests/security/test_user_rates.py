@@ -11,7 +11,7 @@ from http_api import LISTEN, Api
 from password_file import write_password_file
 from sn_client import SnClient
 
-pytest.importorskip("fastapi", reason="the API comes with holdfast[ui], which is not installed")
+pytest.importorskip("fastapi", reason="the API comes with holdfast-mqtt[ui], which is not installed")
 
 Start = Callable[..., BrokerProcess]
 
@@ -30,6 +30,7 @@ def test_what_comes_by_mqtt_is_held_against_the_api_and_the_other_way_round(
             ("/api/v1/publish", batch[0]),
             ("/api/v1/publish/batch", batch[:1]),
             ("/api/v5/publish", batch[0]),
+            ("/api/v5/publish/bulk", batch[:1]),
         ):
             answer = ann.post(path, json=body)
             assert answer.status_code == 429, f"{path}: {answer.text}"

@@ -63,3 +63,16 @@ def test_without_words_the_help_is_shown() -> None:
     result = holdfast()
     assert result.returncode == 2
     assert "holdfast serve" in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("words", [["serve"], ["pub"], ["retained", "ls"], ["pipeline", "run"], []])
+def test_help_shows_no_value_behind_a_flag(words: list[str]) -> None:
+    shown = holdfast(*words, "--help").stdout
+    assert "--help" in shown
+    assert "bool" not in shown.lower()
+
+
+def test_no_row_of_the_reference_is_broken_by_a_bar_or_names_an_argument_twice() -> None:
+    rows = [line for line in reference().splitlines() if line.startswith("| `")]
+    assert [row for row in rows if len(re.findall(r"(?<!\\)\|", row)) != 4] == []
+    assert [row for row in rows if re.match(r"\| `([A-Z]+) \1`", row)] == []

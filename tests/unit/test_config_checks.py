@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import ConfigError, load
-from holdfast.config.checks import exposed_secrets
+from holdfast.config.checks import exposed_secrets, unanswered
 
 
 def problems(*assignments: str, listen: list[str] | None = None) -> list[str]:
@@ -108,3 +108,25 @@ def test_a_secret_that_everybody_can_read_is_named(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).chmod(0o640)
     assert exposed("jwt.algorithms=HS256") == []
+
+
+def unanswered_of(*assignments: str, listen: list[str] | None = None) -> list[tuple[str, str]]:
+    return list(unanswered(load(listen=listen or [], assignments=assignments, environ={}).settings))
+
+
+def test_an_open_dashboard_that_answers_this_machine_only_says_so() -> None:
+    [(key, message)] = unanswered_of("auth.allow_anonymous=true", listen=["http://0.0.0.0:18083"])
+    assert key == "listen"
+    assert "answer this machine only until there is api.key_file or auth.password_file" in message
+    (problem,) = problems(listen=["http://0.0.0.0:18083"])
+    assert "allow_anonymous" not in problem
+    assert unanswered_of() == []
+
+
+def test_users_without_an_administrator_are_told_that_nobody_sees_everything(tmp_path: Path) -> None:
+    passwords = tmp_path / "passwords"
+    passwords.write_text("")
+    [(key, _)] = unanswered_of(f"auth.password_file={passwords}")
+    assert key == "api.admins"
+    assert unanswered_of(f"auth.password_file={passwords}", "api.admins=alice") == []
+    assert unanswered_of(f"auth.password_file={passwords}", listen=["tcp://127.0.0.1:1883"]) == []

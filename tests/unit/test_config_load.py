@@ -1,8 +1,10 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from holdfast.config import ConfigError, Loaded, load
+from holdfast.config.load import OTHER_VARIABLES
 
 
 def loaded(tmp_path: Path, text: str = "", *assignments: str, **environ: str) -> Loaded:
@@ -256,3 +258,35 @@ def test_a_history_filter_narrows_what_record_says(tmp_path: Path) -> None:
     text = "[history]\nfilter = 'site/#'\nrecord = 'retained'"
     assert loaded(tmp_path, text).settings.history.record == "retained"
     assert loaded(tmp_path, text, "history.record=all").settings.history.record == "all"
+
+
+def test_every_variable_that_a_flag_reads_is_known_and_stops_no_broker() -> None:
+    sources = "".join(path.read_text() for path in (Path(__file__).parents[2] / "src").rglob("*.py"))
+    named = set(re.findall(r'envvar="(HOLDFAST_\w+)"', sources))
+    assert "HOLDFAST_SPARK_MASTER" in named
+    assert named <= set(OTHER_VARIABLES)
+    load(environ={"HOLDFAST_SPARK_MASTER": "local[1]"})
+
+
+def test_listen_replaces_the_list() -> None:
+    assert load(listen=["tcp://127.0.0.1:2883"], environ={}).settings.listen == ["tcp://127.0.0.1:2883"]
+
+
+def test_listen_with_a_plus_adds_to_the_list_in_place_of_what_has_the_same_port(tmp_path: Path) -> None:
+    found = load(listen=["+tcp://0.0.0.0:1883?allow_anonymous=true"], environ={}).settings.listen
+    assert found == [
+        "ws://127.0.0.1:8083",
+        "udp://127.0.0.1:1884",
+        "http://127.0.0.1:18083",
+        "tcp://0.0.0.0:1883?allow_anonymous=true",
+    ]
+    path = tmp_path / "holdfast.toml"
+    path.write_text('listen = ["tcp://127.0.0.1:0"]')
+    assert load(path, ["+tcp://127.0.0.1:0"], environ={}).settings.listen == ["tcp://127.0.0.1:0"] * 2
+    # UDP and TCP do not meet
+    assert "udp://127.0.0.1:1884" in load(listen=["+tcp://127.0.0.1:1884"], environ={}).settings.listen
+
+
+def test_adding_and_replacing_listeners_at_once_is_refused() -> None:
+    with pytest.raises(ConfigError, match="in front of every URL, or of none"):
+        load(listen=["+tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], environ={})

@@ -111,3 +111,14 @@ def test_the_order_of_the_rooms_is_that_of_the_import_contract(page: str) -> Non
         (place,) = [i for i, layer in enumerate(layers) if set(rooms.split()) - {"|"} <= layer]
         places.append(place)
     assert places == sorted(set(places))
+
+
+def test_every_message_that_troubleshooting_explains_is_one_that_the_code_says() -> None:
+    text = (ROOT / "docs/guides/troubleshooting.md").read_text()
+    code = "".join(path.read_text() for path in sorted((ROOT / "src/holdfast").rglob("*.py")))
+    code = re.sub(r'"\n\s*f?"', "", code)  # strings that go on in the next line
+    cells = [row.split(" | ")[0] for row in re.findall(r"^\| (`.*)$", text, re.MULTILINE)]
+    messages = [message for cell in cells for message in re.findall(r"`([^`/]+)`", cell)]
+    assert len(messages) > 10
+    missing = [part for one in messages for part in re.split(r"…|; ", one) if part.strip(" :;") not in code]
+    assert missing == []

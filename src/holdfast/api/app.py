@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.api import cluster, live, v1, v5
 from holdfast.api.auth import ApiAuthenticator, AuthMiddleware
 from holdfast.api.bodies import BoundedBodies
+from holdfast.api.document import describe
 from holdfast.api.listener import BACKLOG, HttpListener, Policy, Room
 from holdfast.api.metrics import Metrics
 from holdfast.api.problem import HANDLERS, RESPONSES
@@ -70,6 +71,7 @@ def make_app(services: Services, cors: list[str]) -> ASGIApp:
     app.include_router(live.router)
     add_health(app)
     add_pages(app)
+    describe(app)
     limits = services.status.broker.settings
     bounded = BoundedBodies(app, limits.max_packet_size, limits.connect_timeout_ms / 1000)
     guarded: ASGIApp = AuthMiddleware(bounded, services.authenticator, cors)

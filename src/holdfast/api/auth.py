@@ -39,9 +39,9 @@ LOGINS_MOST_OF_ONE = 100  # of one name: nobody can push others out
 CHECKS_AT_ONCE = 2
 REMEMBER_S = 60.0
 SAFE = ("GET", "HEAD", "OPTIONS")
-OPEN_PATHS = ("/healthz", "/readyz", "/api/v1/login", "/api/v5/login", "/api/v1/whoami")
+OPEN_PATHS = ("/healthz", "/readyz", "/api/v5/status", "/api/v1/login", "/api/v5/login", "/api/v1/whoami")
 OPEN_PREFIXES = ("/static/",)
-HEALTH_PATHS = ("/healthz", "/readyz")
+HEALTH_PATHS = ("/healthz", "/readyz", "/api/v5/status")
 PAGES = ("/", "/docs")
 NO_KEYS = (
     "nobody may use the API yet: clients log in, and there are no API keys. Make one with "

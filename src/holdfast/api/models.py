@@ -1,6 +1,6 @@
 """The shapes of answers, for the OpenAPI document. What is sent is held against them by the tests."""
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, RootModel
 
 LIVE_FROM = "The offset from which on publishes without RETAIN are rows too; 0 while they are not recorded."
 
@@ -357,6 +357,42 @@ class EmqxSubscription(BaseModel):
 
 class EmqxSubscriptions(BaseModel):
     data: list[EmqxSubscription]
+    meta: Meta
+
+
+class EmqxNode(BaseModel):
+    node: str
+    node_status: str
+    role: str
+    edition: str
+    version: str
+    uptime: int = Field(description="Milliseconds.")
+    connections: int
+    live_connections: int
+    load1: float
+    load5: float
+    load15: float
+
+
+class EmqxStats(RootModel[dict[str, int | str]]):
+    """Numbers under EMQX's names, such as `connections.count`, and `node` unless they are aggregated."""
+
+
+class EmqxMetrics(RootModel[dict[str, int | str]]):
+    """Counters under EMQX's names, such as `messages.received`, and `node` unless they are aggregated."""
+
+
+class EmqxBan(BaseModel):
+    kind: str = Field(alias="as")
+    who: str
+    by: str
+    reason: str
+    at: str
+    until: str = Field(description="`infinity` where there is no end; empty where the broker knows it.")
+
+
+class EmqxBans(BaseModel):
+    data: list[EmqxBan]
     meta: Meta
 
 

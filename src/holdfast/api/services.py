@@ -6,6 +6,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from holdfast.api.auth import ApiAuthenticator
+from holdfast.api.banned import AddressBans, BanList
 from holdfast.api.bulk_delete import BulkDelete
 from holdfast.api.cursors import SealedCursors
 from holdfast.api.metrics_history import MetricsHistory
@@ -36,6 +37,7 @@ class Services:
     tree: TopicTree
     bulk_delete: BulkDelete
     metrics_history: MetricsHistory
+    banned: BanList
 
     def admit(self, caller: Caller, asked: list[Publication]) -> None:
         """Count what somebody wants to publish among all that the user sends. Raises for who is over a rate."""
@@ -68,6 +70,7 @@ def make_services(status: ServerStatus, authenticator: ApiAuthenticator) -> Serv
         TopicTree(source),
         BulkDelete(retained),
         MetricsHistory(status),
+        BanList(status.handle, cast(AddressBans, authenticator.bans)),
     )
 
 

@@ -5,7 +5,7 @@ Only what has a meaning here is taken; what EMQX would ignore is ignored, what i
 
 import asyncio
 import base64
-from itertools import islice
+from itertools import groupby, islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request
@@ -20,26 +20,30 @@ from holdfast.api.models import (
     EmqxClients,
     EmqxMessages,
     EmqxPublished,
+    EmqxSubscription,
     EmqxSubscriptions,
     EmqxWhole,
     Token,
 )
 from holdfast.api.problem import RESPONSES, Problem
-from holdfast.api.services import CallerDep, ServicesDep
+from holdfast.api.services import CallerDep, Services, ServicesDep
 from holdfast.api.v1 import Credentials
+from holdfast.api.v5_node import NODE, page_of
+from holdfast.api.v5_node import router as node_router
+from holdfast.broker.effects import Accepted
 from holdfast.broker.message import Message
 from holdfast.broker.session import Session, Subscription
-from holdfast.broker.topics import matches
-from holdfast.errors import NotFound
+from holdfast.broker.topics import check_topic, matches
+from holdfast.errors import NotFound, TooLarge
 from holdfast.protocol.mqtt.reasons import ADMINISTRATIVE_ACTION, NO_MATCHING_SUBSCRIBERS, reason_name
 from holdfast.service.caller import Caller
 from holdfast.service.messages import iso
-from holdfast.service.requests import Publication, check_filter, conditions_from, encode_text
+from holdfast.service.requests import Publication, check_filter, conditions_from, encode_text, topic_bytes
 
 router = APIRouter(prefix="/api/v5", responses=RESPONSES, route_class=LargeBodyRoute, tags=["EMQX"])
 
-NODE = "holdfast"
 Page = Annotated[int, Query(ge=1, le=10**9)]
+BULK_MOST = 10_000
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 Filter = Annotated[str | None, Query(min_length=1, max_length=65535)]
 TopicPath = Annotated[str, Path(min_length=1, max_length=65535)]
@@ -60,10 +64,6 @@ def shape(message: Message, caller: Caller) -> dict[str, object]:
         "from_clientid": publisher.client_id,
         "from_username": publisher.username,
     }
-
-
-def meta(page: int, limit: int, count: int) -> dict[str, object]:
-    return {"page": page, "limit": limit, "count": count, "hasnext": page * limit < count}
 
 
 @router.get("/mqtt/retainer", summary="Settings of the retainer")
@@ -152,7 +152,7 @@ async def list_messages(
         shown = portion[max(0, start - count) : max(0, start + limit - count)]
         data += [shape(message, caller) for message in shown]
         count += len(portion)
-    return JSONResponse({"data": data, "meta": meta(page, limit, count)})
+    return JSONResponse({"data": data, "meta": page_of(count, page, limit)})
 
 
 @router.delete("/mqtt/retainer/messages", summary="Delete retained messages", status_code=204, response_class=Response)
@@ -211,34 +211,82 @@ class EmqxPublish(BaseModel):
     responses={202: {"model": EmqxPublished, "description": "accepted; nobody is subscribed"}},
 )
 async def publish(services: ServicesDep, caller: CallerDep, asked: EmqxPublish) -> Response:
+    one = publication_of(asked)
+    services.admit(caller, [one])
+    [accepted] = (await services.retained.publish([one], caller, asked.clientid if caller.admin else "")).accepted
+    if accepted.reason not in (0, NO_MATCHING_SUBSCRIBERS):
+        name = reason_name(accepted.reason)
+        raise Problem(403, f"the message was refused: {name}", reason_code=accepted.reason)
+    return JSONResponse(published_shape(accepted), 202 if accepted.reason else 200)
+
+
+@router.post(
+    "/publish/bulk",
+    summary="Publish several messages",
+    response_model=list[EmqxPublished],
+    responses={
+        202: {"model": list[EmqxPublished], "description": "accepted; nobody is subscribed to at least one of them"}
+    },
+)
+async def publish_bulk(
+    services: ServicesDep,
+    caller: CallerDep,
+    asked: Annotated[list[EmqxPublish], Body(min_length=1, max_length=BULK_MOST)],
+) -> Response:
+    """Each has its own answer, in the same order; one that is refused has a `reason_code` of 128 and more. One that
+    cannot be a message at all refuses all of them.
+    """
+    messages = [publication_of(one) for one in asked]
+    services.admit(caller, messages)
+    for message in messages:
+        check(message, caller, services)
+    answers: list[Accepted] = []
+    for sender, group in groupby(zip(asked, messages, strict=True), key=lambda pair: pair[0].clientid):
+        batch = [message for _, message in group]
+        answers += (await services.retained.publish(batch, caller, sender if caller.admin else "")).accepted
+    return JSONResponse([published_shape(one) for one in answers], 202 if any(one.reason for one in answers) else 200)
+
+
+def publication_of(asked: EmqxPublish) -> Publication:
+    """Raises Problem or UsageError for what cannot be published."""
+    encode_text(asked.clientid)
+    if "\0" in asked.clientid:
+        raise Problem(400, "clientid has a NUL, expected text without")
     given = asked.properties
-    one = Publication(
+    data = given.correlation_data
+    return Publication(
         topic=asked.topic,
         payload=asked.payload,
         encoding="base64" if asked.payload_encoding == "base64" else "text",
         qos=asked.qos,
         retain=asked.retain,
         expiry_s=given.message_expiry_interval,
+        expires_at_ms=None,
         content_type=given.content_type,
         response_topic=given.response_topic,
         payload_format=given.payload_format_indicator,
-        correlation_data=None
-        if given.correlation_data is None
-        else base64.b64encode(encode_text(given.correlation_data)).decode(),
+        correlation_data=None if data is None else base64.b64encode(encode_text(data)).decode(),
         user_properties=list(islice(given.user_properties.items(), 100)),
     )
-    encode_text(asked.clientid)
-    if "\0" in asked.clientid:
-        raise Problem(400, "clientid has a NUL, expected text without")
-    services.admit(caller, [one])
-    [accepted] = (await services.retained.publish([one], caller, asked.clientid if caller.admin else "")).accepted
-    reason, name = accepted.reason, f"{accepted.offset:032X}"
-    if reason == NO_MATCHING_SUBSCRIBERS:
-        body = {"message": "no_matching_subscribers", "reason_code": reason}
-        return JSONResponse({"id": name, **body}, 202)
-    if reason:
-        raise Problem(403, f"the message was refused: {reason_name(reason)}", reason_code=reason)
-    return JSONResponse({"id": name})
+
+
+def check(message: Publication, caller: Caller, services: Services) -> None:
+    """Raises for what cannot be published, or not by this caller, before anything is."""
+    topic = topic_bytes(message.topic)
+    check_topic(topic, services.handle.broker.settings.max_topic_levels)
+    caller.need_write(topic, message.retain, message.qos)
+    most, size = services.retained.max_payload, len(message.payload_bytes())
+    if 0 < most < size:
+        raise TooLarge(f"payload has {size} bytes, expected no more than limits.max_packet_size")
+    message.properties_bytes()
+
+
+def published_shape(accepted: Accepted) -> dict[str, object]:
+    shown: dict[str, object] = {"id": f"{accepted.offset:032X}"}
+    if accepted.reason:
+        name = reason_name(accepted.reason).replace(" ", "_")
+        shown |= {"message": name, "reason_code": accepted.reason}
+    return shown
 
 
 def node_of(session: Session, own: str) -> str:
@@ -301,7 +349,23 @@ async def list_clients(
             found.append(session)
     start = (page - 1) * limit
     data = [client_shape(session, services.status.node or NODE) for session in found[start : start + limit]]
-    return JSONResponse({"data": data, "meta": meta(page, limit, len(found))})
+    return JSONResponse({"data": data, "meta": page_of(len(found), page, limit)})
+
+
+@router.get(
+    "/clients/{clientid:path}/subscriptions",
+    summary="The subscriptions of a client",
+    response_model=list[EmqxSubscription],
+)
+async def client_subscriptions(
+    services: ServicesDep, caller: CallerDep, clientid: Annotated[str, Path(min_length=1)]
+) -> Response:
+    caller.need_admin()
+    session = services.handle.broker.sessions.get(clientid)
+    if session is None:
+        raise NotFound(f"there is no client {clientid!r}")
+    own = services.status.node or NODE
+    return JSONResponse([subscription_shape(session, one, own) for one in list(session.subscriptions.values())])
 
 
 @router.get("/clients/{clientid:path}", summary="One client", response_model=EmqxClient)
@@ -377,7 +441,7 @@ async def list_subscriptions(
                 found.append((session, subscription))
     start = (page - 1) * limit
     data = [subscription_shape(*one, services.status.node or NODE) for one in found[start : start + limit]]
-    return JSONResponse({"data": data, "meta": meta(page, limit, len(found))})
+    return JSONResponse({"data": data, "meta": page_of(len(found), page, limit)})
 
 
 @router.post("/login", summary="A bearer token for a user", response_model=Token)
@@ -395,3 +459,6 @@ async def logout(request: Request, services: ServicesDep) -> Response:
     """EMQX's body, which names the user, is not needed: the token that is sent is the one that ends."""
     services.authenticator.log_out(token_of(request))
     return Response(status_code=204)
+
+
+router.include_router(node_router)

@@ -19,7 +19,7 @@ from holdfast.broker.session import is_reserved
 from holdfast.broker.topics import is_valid_filter
 from holdfast.cli.options import Assignments, Config, Data, Listen
 from holdfast.config import Problem, Settings, Source, problems_of, read
-from holdfast.config.checks import exposed_secrets
+from holdfast.config.checks import exposed_secrets, unanswered
 from holdfast.config.load import DEFAULT, KEYS
 from holdfast.config.settings import SHARED_KEYS
 from holdfast.errors import UsageError
@@ -110,13 +110,20 @@ def _print_table(settings: Settings | None, origins: dict[str, str], problems: l
         console.print(f"[yellow]warning[/yellow] {escape(key)}: {escape(message)}", soft_wrap=True)
     for problem in problems:
         console.print(f"[red]problem[/red] {escape(str(problem))}", soft_wrap=True)
-    console.print("[green]no problems[/green]" if not problems else f"{len(problems)} to mend")
+    console.print(
+        "[green]no problems[/green]" if not problems else f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
+    )
 
 
 def _warnings(settings: Settings | None) -> list[tuple[str, str]]:
     """What would do, and had better be otherwise."""
-    found = exposed_secrets(settings) if settings is not None else []
-    return [(key, f"everybody on this machine can read {path}, expected mode 0600") for key, path in found]
+    if settings is None:
+        return []
+    found = [
+        (key, f"everybody on this machine can read {path}, expected mode 0600")
+        for key, path in exposed_secrets(settings)
+    ]
+    return [*found, *unanswered(settings)]
 
 
 def scope_of(settings: Settings, key: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from holdfast.cli.client_properties import parse_properties
+from holdfast.cli.completion import protocol_versions
 from holdfast.cli.message_format import trace
 from holdfast.client.connection import Options
 from holdfast.client.endpoint import TCP, TLS, UNIX, Endpoint, Location, TlsOptions, parse_url
@@ -58,7 +59,14 @@ KeepAlive = Annotated[
 ]
 Version = Annotated[
     str | None,
-    typer.Option("-V", "--protocol-version", metavar="VERSION", help="5, 311 or 31.", rich_help_panel=_BROKER),
+    typer.Option(
+        "-V",
+        "--protocol-version",
+        metavar="VERSION",
+        help="5, 311 or 31.",
+        rich_help_panel=_BROKER,
+        autocompletion=protocol_versions,
+    ),
 ]
 PropertyWords = Annotated[
     list[str] | None,
@@ -119,7 +127,7 @@ OsCerts = Annotated[
     bool, typer.Option("--tls-use-os-certs", help="TLS, trusting what the system trusts.", rich_help_panel=_TLS)
 ]
 Debug = Annotated[bool, typer.Option("-d", "--debug", help="Show each packet on stderr.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print no errors; the exit code still tells.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print no errors; the exit code still says so.")]
 # mosquitto's codes: its libraries' numbers where the network fails, the broker's reason code where it refuses.
 FAILED: Final = 1
 LOST: Final = 7

@@ -247,7 +247,7 @@ def in_tables(root: str, folder: DataFolder, selector: Selector, name: str | Non
         from holdfast.cli import pipeline_erasing
     except ImportError as error:
         raise UsageError(
-            f"there are tables of the pipeline in {root}, which need holdfast[spark] to be erased from ({error})"
+            f"there are tables of the pipeline in {root}, which need holdfast-mqtt[spark] to be erased from ({error})"
         ) from None
     with notes.status("looking through the pipeline's tables"):
         if name is None:

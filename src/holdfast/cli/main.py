@@ -8,9 +8,10 @@ import importlib
 import os
 import sys
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.main import get_command
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError
@@ -99,14 +100,26 @@ def overview(
     """
 
 
+def show_flags_as_flags(command: Any) -> None:
+    """Help names the type of a value behind each option; a flag takes none, so it gets none."""
+    help_option = command.get_help_option(command.context_class(command))
+    for parameter in [*command.params, help_option]:
+        if getattr(parameter, "is_flag", False) or getattr(parameter, "count", False):
+            parameter.metavar = ""
+    for child in getattr(command, "commands", {}).values():
+        show_flags_as_flags(child)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit; what the user or the system got wrong is one line, not a traceback."""
     words = sys.argv[1:] if arguments is None else arguments
     wanted = next((word for word in words if not word.startswith("-")), "")
     everything = any(name.endswith("_COMPLETE") for name in os.environ if name.startswith("_HOLDFAST"))
     app = build_app(*(COMMANDS if everything else [wanted]))
+    command = get_command(app)
+    show_flags_as_flags(command)
     try:
-        app(args=words, prog_name="holdfast")
+        command(args=words, prog_name="holdfast")
     except HoldfastError as error:
         for line in str(error).splitlines() or [type(error).__name__]:
             print(f"holdfast: {line}", file=sys.stderr)

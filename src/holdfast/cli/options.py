@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.completion import assignments, listener_urls
+
 Config = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="Configuration in TOML. Environment: HOLDFAST_CONFIG."),
@@ -15,7 +17,10 @@ Listen = Annotated[
         "--listen",
         metavar="URL",
         help="Where to listen; may be given several times: tcp:// tls:// ws:// wss:// udp:// http:// https://, each "
-        "with host:port. Replaces the list of the configuration. Environment: HOLDFAST_LISTEN, separated by commas.",
+        "with host:port. Replaces the whole list of the configuration, dashboard included. With a + in front "
+        "(+tcp://0.0.0.0:1883) it is added to the list, in place of the one on the same port. Environment: "
+        "HOLDFAST_LISTEN, separated by commas.",
+        autocompletion=listener_urls,
     ),
 ]
 Data = Annotated[
@@ -23,7 +28,12 @@ Data = Annotated[
 ]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the configuration; may be given several times."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set any key of the configuration; may be given several times.",
+        autocompletion=assignments,
+    ),
 ]
 Cluster = Annotated[
     str | None,

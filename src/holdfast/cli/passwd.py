@@ -33,7 +33,7 @@ def passwd(
 
     The password is asked for, or read as one line from standard input when that is not a terminal; it is never taken
     from the command line, where other users of the machine could see it. The file is replaced in one step, keeps its
-    other lines as they are, comments included, and is readable by its owner alone. A running broker takes it up on
+    other lines as they are, comments included, and is readable by its owner alone. A running broker picks it up on
     SIGHUP.
 
     Examples:

@@ -58,7 +58,7 @@ def pipeline() -> None:
     """
     Fold history with Spark: keep tables, ask for the past, prove, restore, report.
 
-    Needs `pip install holdfast[spark]` and Java 17 or newer. Runs on this machine unless --master says otherwise.
+    Needs `pip install 'holdfast-mqtt[spark]'` and Java 17 or newer. Runs on this machine unless --master is given.
 
     Examples:
 

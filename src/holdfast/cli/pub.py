@@ -21,6 +21,7 @@ from holdfast.cli import client_options as shared
 from holdfast.cli.client_options import complain, run
 from holdfast.cli.client_properties import PropertyCommand
 from holdfast.client.client import Answer, Client
+from holdfast.client.connection import explained
 from holdfast.client.endpoint import TlsOptions
 from holdfast.errors import UsageError
 from holdfast.protocol.mqtt.packets import Ack, Publish
@@ -232,9 +233,8 @@ class Publisher:
         assert isinstance(ack, Ack)
         if ack.reason >= 0x80:
             self.refusal = ack.reason
-            told = None if ack.properties is None else ack.properties.reason_string
-            detail = f" ({told})" if told else ""
-            complain(f"the broker refused message {ack.packet_id}: {reason_name(ack.reason)}{detail}", self._quiet)
+            why = explained(reason_name(ack.reason), ack.properties)
+            complain(f"the broker refused message {ack.packet_id}: {why}", self._quiet)
 
 
 async def stdin_chunks(descriptor: int = 0) -> AsyncIterator[bytes]:

@@ -40,8 +40,9 @@ def _row(parameter: Any) -> str:
     flags = [*parameter.opts, *parameter.secondary_opts]
     if parameter.param_type_name == "argument":
         flags = [(parameter.metavar or parameter.name).upper()]
-    value = "" if getattr(parameter, "is_flag", False) or not parameter.metavar else f" {parameter.metavar}"
-    names = ", ".join(f"`{flag}{value}`" for flag in flags)
+    has_value = parameter.metavar and not getattr(parameter, "is_flag", False) and parameter.param_type_name == "option"
+    value = f" {parameter.metavar}" if has_value else ""
+    names = ", ".join(f"`{flag}{value}`" for flag in flags).replace("|", "\\|")
     default = parameter.default
     is_plain = isinstance(default, int | float | str) and not isinstance(default, bool) and default != ""
     shown = f"`{default}`" if is_plain else ""

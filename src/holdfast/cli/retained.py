@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from holdfast.cli.retained_display import (
+    counted,
     escape,
     notes,
     out,
@@ -20,6 +21,7 @@ from holdfast.cli.retained_display import (
     print_messages,
     progress,
     size_text,
+    time_text,
 )
 from holdfast.cli.retained_options import (
     DEFAULT_URL,
@@ -109,7 +111,7 @@ def ls(
     found = source_of(url, key, data).find(topic_filter or "#", False, **conditions)
     shown = list(first(found, limit + 1 if limit else 0))
     more = limit > 0 and len(shown) > limit
-    shown = shown[:limit] if more else shown
+    shown = sorted(shown[:limit] if more else shown, key=lambda message: str(message["topic"]))
     print_messages(shown, as_json)
     if more:
         notes.print(f"there are more than {limit}; --limit 0 shows all")
@@ -129,6 +131,8 @@ def get(topic: Topic, url: Url = DEFAULT_URL, key: Key = "", data: Data = None, 
 
         holdfast retained get home/kitchen/temperature --json
     """
+    if "+" in topic or "#" in topic:
+        raise UsageError(f"expected a topic without wildcards, got {topic!r}; `holdfast retained ls` takes a filter")
     message = source_of(url, key, data).get(topic)
     if message is None:
         raise UsageError(f"topic {topic!r} is not retained")
@@ -186,7 +190,10 @@ def rm(
     if as_json:
         print(json.dumps(done, ensure_ascii=False))
     elif "operation" in done:
-        out.print(f"deleted {done['count']} messages; undo: holdfast retained restore --undo {done['operation']}")
+        undo = f"holdfast retained restore --undo {done['operation']}"
+        out.print(f"deleted {counted(done['count'], 'message')}; undo: {undo}")
+    elif not done["count"]:
+        out.print("nothing matches, so nothing is deleted")
     else:
         for topic in done["sample"]:
             out.print(escape(topic), soft_wrap=True)
@@ -194,7 +201,8 @@ def rm(
         if left > 0:
             out.print(f"and {left} more")
         out.print(
-            f"would delete {done['count']} messages, {size_text(done['bytes'])}; nothing is deleted without --yes"
+            f"would delete {counted(done['count'], 'message')}, {size_text(done['bytes'])}; "
+            "nothing is deleted without --yes"
         )
     raise typer.Exit(0 if done["count"] else NOTHING_FOUND)
 
@@ -255,7 +263,15 @@ def at(
     source = source_of(url, key, data)
     with notes.status("reading the history"):
         found = list(source.at(at_ms, offset, topic_filter))
+        reach = source.reach() if offset or not found else {}
+    if offset > reach.get("upto", offset):
+        raise UsageError(f"no publish has the offset @{offset} yet: the history ends with @{reach['upto']}")
     print_messages(found, as_json)
+    if not found and reach["from_ms"] is None:
+        notes.print("the history is empty")
+    elif not found and 0 < at_ms < reach["from_ms"]:
+        began = datetime.fromtimestamp(reach["from_ms"] / 1000).astimezone().isoformat()
+        notes.print(f"the history begins at {time_text(began)}: nothing is known of the time before")
     finish(source, 0 if found else NOTHING_FOUND)
 
 
@@ -303,7 +319,7 @@ def restore(
         finish(source, 0)
     verb = "would restore" if done["dry_run"] else "restored"
     out.print(
-        f"{verb} {done['restored']} messages; left alone: {done['present']} that are there, "
+        f"{verb} {counted(done['restored'], 'message')}; left alone: {done['present']} that are there, "
         f"{done['expired']} that have expired, {done['refused']} refused"
     )
     if done["dry_run"]:
@@ -332,9 +348,12 @@ def export(
     """
     found = source_of(url, key, data).find(topic_filter, True)
     count = 0
+    try:
+        stream = sys.stdout if output is None else output.open("w", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {(error.strerror or str(error)).lower()}") from None
     with progress() as bar:
         task = bar.add_task("exporting", total=None)
-        stream = sys.stdout if output is None else output.open("w", encoding="utf-8")
         try:
             for message in found:
                 stream.write(json.dumps(message, ensure_ascii=False) + "\n")
@@ -343,7 +362,7 @@ def export(
         finally:
             if output is not None:
                 stream.close()
-    notes.print(f"exported {count} messages")
+    notes.print(f"exported {counted(count, 'message')}")
 
 
 @app.command("import")
@@ -384,7 +403,7 @@ def import_(
                 batch = []
         if batch:
             refused += source.publish(batch)
-    notes.print(f"imported {count - refused} messages; {expired} had expired, {refused} were refused")
+    notes.print(f"imported {counted(count - refused, 'message')}; {expired} had expired, {refused} were refused")
     raise typer.Exit(1 if refused else 0)
 
 

@@ -42,7 +42,7 @@ def print_messages(found: list[dict[str, Any]], as_json: bool) -> None:
         )
     if found:
         out.print(table)
-    notes.print(f"{len(found)} messages")
+    notes.print(counted(len(found), "message"))
 
 
 def print_history(rows: list[dict[str, Any]]) -> None:
@@ -73,7 +73,7 @@ def print_ghosts(found: dict[str, Any], days: float) -> None:
     for message in commands["messages"]:
         table.add_row("command", escape(message["topic"]), time_text(message["stored_at"]), client_of(message))
     for publisher in found["publishers"]:
-        topics = f"{publisher['count']} topics, such as {publisher['sample']}"
+        topics = f"{counted(publisher['count'], 'topic')}, such as {publisher['sample']}"
         table.add_row(
             "publisher gone", escape(topics), time_text(publisher["last_write"]), escape(publisher["client_id"])
         )
@@ -81,16 +81,21 @@ def print_ghosts(found: dict[str, Any], days: float) -> None:
         out.print(table)
     out.print(
         f"{stale['count']} of {found['count']} not written for {days:g} days ({size_text(stale['bytes'])}), "
-        f"{len(found['publishers'])} publishers gone, {len(found['discovery'])} discoveries without state, "
-        f"{commands['count']} commands"
+        f"{counted(len(found['publishers']), 'publisher')} gone, "
+        f"{counted(len(found['discovery']), 'discovery', 'discoveries')} without state, "
+        f"{counted(commands['count'], 'command')}"
     )
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def time_text(iso: str | None) -> str:
-    """Local time to the second."""
+    """Local time to the second, with its distance from UTC: another machine may be elsewhere."""
     if iso is None:
         return ""
-    return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d %H:%M:%S%z")
 
 
 def client_of(message: dict[str, Any]) -> str:

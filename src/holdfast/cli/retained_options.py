@@ -17,7 +17,10 @@ Url = Annotated[
 Key = Annotated[
     str,
     typer.Option(
-        "--key", metavar="NAME:SECRET", envvar="HOLDFAST_KEY", help="An API key, or a user and password of the broker."
+        "--key",
+        metavar="NAME:SECRET",
+        envvar="HOLDFAST_KEY",
+        help="An API key with its secret, or a user and password of the broker.",
     ),
 ]
 Data = Annotated[
@@ -43,7 +46,11 @@ NewerThan = Annotated[str | None, typer.Option("--newer-than", metavar="AGE", he
 MinSize = Annotated[int | None, typer.Option("--min-size", metavar="BYTES", help="Payloads of at least this size.")]
 When = Annotated[
     str,
-    typer.Argument(metavar="WHEN", help="A time (2025-03-01T12:00), an age (2h), or an offset (@1234)."),
+    typer.Argument(
+        metavar="WHEN",
+        help="A time (2025-03-01T12:00, of this machine's zone unless it names one, such as Z), an age (2h), or an "
+        "offset (@1234).",
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it, instead of showing what would be done.")]
 
@@ -96,4 +103,6 @@ def moment_of(when: str) -> tuple[int, int]:
             moment = datetime.now() - timedelta(seconds=float(parse_duration(when)))
         except ValueError:
             raise typer.BadParameter(f"expected a time, an age such as 2h, or @OFFSET, got {when!r}") from None
+    if moment.timestamp() > datetime.now().timestamp():
+        raise typer.BadParameter(f"expected a time that has passed, got {moment.astimezone().isoformat()}")
     return int(moment.timestamp() * 1000), 0

@@ -38,6 +38,10 @@ class ApiError(HoldfastError):
         self.status = status
 
 
+WRONG_KEY = "the name or the secret of --key (or HOLDFAST_KEY) is wrong"
+NO_KEY = "give --key NAME:SECRET, or set HOLDFAST_KEY, with an API key or a user of the broker"
+
+
 class ApiClient:
     def __init__(self, url: str, key: str, instead: str = "--url names another one, --data a folder") -> None:
         """`key` is `name:secret`, or empty; `instead` is what to try when there is no answer."""
@@ -48,6 +52,8 @@ class ApiClient:
         self.instead = instead
         # A connection for each call: there are few, and none is left open for a broker that ends to wait for.
         self.headers = {"Accept": "application/json", "Connection": "close"}
+        if key and ":" not in key:
+            raise UsageError("expected --key NAME:SECRET (or HOLDFAST_KEY), got one without a colon")
         if key:
             self.headers["Authorization"] = "Basic " + base64.b64encode(key.encode()).decode()
         self.connection: http.client.HTTPConnection
@@ -74,6 +80,9 @@ class ApiClient:
                 f"no answer from {self.url}: {getattr(error, 'strerror', None) or error}; is the broker running? "
                 f"{self.instead}"
             ) from None
+        if response.status == http.client.UNAUTHORIZED:
+            has_key = "Authorization" in self.headers
+            raise ApiError(response.status, WRONG_KEY if has_key else f"{self.url} asks for a login: {NO_KEY}")
         if response.status >= 400:
             raise ApiError(response.status, explained(content, response.status))
         return json.loads(content) if content else None
@@ -128,8 +137,12 @@ class Source(ABC):
         """Newest first."""
 
     @abstractmethod
+    def reach(self) -> dict[str, Any]:
+        """How far the history goes: `from_ms`, `upto` (an offset), and `live_from`."""
+
     def records_live(self) -> bool:
         """Whether publishes without RETAIN go to the history."""
+        return bool(self.reach()["live_from"])
 
     @abstractmethod
     def at(self, at_ms: int, offset: int, topic_filter: str) -> Iterator[dict[str, Any]]: ...
@@ -186,8 +199,9 @@ class ApiSource(Source):
                 break
         return rows
 
-    def records_live(self) -> bool:
-        return bool(self.api.call("GET", "/history/span")["live_from"])
+    def reach(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.call("GET", "/history/span")
+        return found
 
     def at(self, at_ms: int, offset: int, topic_filter: str) -> Iterator[dict[str, Any]]:
         return self.api.pages(
@@ -288,8 +302,8 @@ class DataSource(Source):
             before = found["next"]
         return rows
 
-    def records_live(self) -> bool:
-        return bool(run(self.past.span())["live_from"])
+    def reach(self) -> dict[str, Any]:
+        return run(self.past.span())
 
     def at(self, at_ms: int, offset: int, topic_filter: str) -> Iterator[dict[str, Any]]:
         check_filter(topic_filter)

@@ -1,12 +1,16 @@
 """`holdfast serve`: read the configuration, start diagnostics, hand over to the server."""
 
+import contextlib
 import logging
 import platform
+import socket
+from collections.abc import Iterable
 
 import typer
 
 from holdfast import __version__, build
 from holdfast.cli.options import Assignments, Cluster, Config, Data, Listen, NodeName, cluster_assignments
+from holdfast.config.listener import Endpoint
 from holdfast.errors import UsageError
 
 
@@ -40,18 +44,41 @@ def serve(
     """
     from holdfast import diagnostics
     from holdfast.config import load
+    from holdfast.config.checks import unanswered
     from holdfast.server import run
 
     loaded = load(config, listen or (), data, cluster_assignments(assignments, cluster, node))
+    refuse_taken_addresses(loaded.settings.listeners())
     diagnostics.configure(loaded.settings.log.level, loaded.settings.log.format)
     log = logging.getLogger("holdfast")
     details = {"version": __version__, "build": build.name(), "python": platform.python_version()}
     log.info("starting", extra=details)
     if not build.is_compiled():
         log.warning("the hot path is interpreted, not compiled: everything works, at a fraction of the speed")
+    for key, message in unanswered(loaded.settings):
+        log.warning(message, extra={"key": key})
     try:
         code = run(loaded)
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
         raise UsageError(f"cannot start: {(error.strerror or str(error)).lower()}{place}") from error
     raise typer.Exit(code)
+
+
+def refuse_taken_addresses(listeners: Iterable[Endpoint]) -> None:
+    """Says that an address cannot be had before anything else is done or written. Raises UsageError."""
+    from holdfast.server import explain
+
+    for listener in listeners:
+        kind = socket.SOCK_DGRAM if listener.scheme == "udp" else socket.SOCK_STREAM
+        with contextlib.suppress(socket.gaierror):  # a name that is not found is the server's to tell
+            [(family, _, _, _, address), *_] = socket.getaddrinfo(listener.host, listener.port, type=kind)
+            with socket.socket(family, kind) as probe:
+                if kind == socket.SOCK_STREAM:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as the listeners do
+                try:
+                    probe.bind(address)
+                except OSError as error:
+                    raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None

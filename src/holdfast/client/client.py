@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NoReturn, Self
 
-from holdfast.client.connection import BrokerConnection, Options, open_connection
+from holdfast.client.connection import BrokerConnection, Options, explained, open_connection
 from holdfast.client.endpoint import Endpoint
 from holdfast.client.qos_state import QosState
 from holdfast.errors import ConnectionFailed, ConnectionLost, ProtocolError, UsageError
@@ -281,10 +281,8 @@ class Client:
             self._qos.request_done(packet.packet_id)
             self._resolve(packet.packet_id, packet)
         elif isinstance(packet, Disconnect):
-            told = None if packet.properties is None else packet.properties.reason_string
-            detail = f" ({told})" if told else ""
-            name = reason_name(packet.reason)
-            raise ConnectionLost(f"{self.endpoint} ended the connection: {name}{detail}", packet.reason)
+            why = explained(reason_name(packet.reason), packet.properties)
+            raise ConnectionLost(f"{self.endpoint} ended the connection: {why}", packet.reason)
         elif packet.kind != PINGRESP:
             raise ProtocolError(f"a server may not send packet type {packet.kind} here")
 

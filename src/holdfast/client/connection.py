@@ -77,7 +77,7 @@ class BrokerConnection:
             message = f"{self.endpoint} did not answer CONNECT within {options.connect_timeout_s:g} s - is it MQTT?"
             raise ConnectionFailed(message) from None
         except ConnectionLost as error:
-            message = f"{self.endpoint} closed the connection instead of answering CONNECT - is it MQTT?"
+            message = f"{self.endpoint} closed the connection instead of answering CONNECT - {self.suspicion()}"
             raise ConnectionFailed(message) from error
         if not isinstance(packet, ConnAck):
             raise ConnectionFailed(f"{self.endpoint} answered CONNECT with packet type {packet.kind}")
@@ -89,9 +89,16 @@ class BrokerConnection:
         if connack.reason == 0:
             return
         name = reason_name(connack.reason) if self._options.version == V5 else return_code_name(connack.reason)
-        told = None if connack.properties is None else connack.properties.reason_string
-        detail = f" ({told})" if told else ""
-        raise ConnectionFailed(f"{self.endpoint} refused the connection: {name}{detail}", connack.reason)
+        why = explained(name, connack.properties)
+        raise ConnectionFailed(f"{self.endpoint} refused the connection: {why}", connack.reason)
+
+    def suspicion(self) -> str:
+        """What is most likely wrong with a server that hangs up. With TLS 1.3 one that misses our certificate says so
+        only after the handshake.
+        """
+        if self.endpoint.encrypted and self.endpoint.tls.cert is None:
+            return "does it want a client certificate (--cert, --key)?"
+        return "is it MQTT?"
 
     def _apply_limits(self, properties: Properties | None) -> None:
         if properties is None:
@@ -190,3 +197,9 @@ async def open_connection(endpoint: Endpoint, options: Options) -> BrokerConnect
         await connection.close(None)
         raise
     return connection
+
+
+def explained(name: str, properties: Properties | None) -> str:
+    """The name of a reason, and what the server has to say about it, unless that is the same."""
+    told = None if properties is None else properties.reason_string
+    return f"{name} ({told})" if told and told.lower() != name.lower() else name

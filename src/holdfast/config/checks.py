@@ -12,6 +12,8 @@ from pathlib import Path
 from holdfast.config.listener import Listener
 from holdfast.config.settings import Settings
 
+HTTP_SCHEMES = ("http", "https")
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -68,11 +70,15 @@ def _listeners(settings: Settings) -> Iterator[Problem]:
         taken.add(address)
         yield from _tls(listener)
         if not _is_guarded(settings, listener):
+            expected = (
+                "api.key_file or auth.password_file, without which the API answers this machine only"
+                if listener.scheme in HTTP_SCHEMES
+                else "auth.password_file or another way to log in, client certificates, or auth.allow_anonymous = true "
+                "to open it to everyone"
+            )
             yield Problem(
                 "listen",
-                f"{listener.url} can be reached from other machines and asks nobody to log in, expected "
-                "auth.password_file or another way to log in, client certificates, or auth.allow_anonymous = true to "
-                "open it to everyone",
+                f"{listener.url} can be reached from other machines and asks nobody to log in, expected {expected}",
             )
 
 
@@ -92,9 +98,29 @@ def _is_guarded(settings: Settings, listener: Listener) -> bool:
         listener.allow_anonymous
         or listener.is_loopback
         or settings.has_logins
-        or (listener.scheme in ("http", "https") and settings.api.key_file is not None)
+        or (listener.scheme in HTTP_SCHEMES and settings.api.key_file is not None)
         or listener.require_client_certificate
     )
+
+
+def unanswered(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What makes the API and the dashboard answer fewer people than one may think, with the key that changes it."""
+    listeners = [listener for listener in settings.listeners() if listener.scheme in HTTP_SCHEMES]
+    has_keys = settings.api.key_file is not None
+    if listeners and settings.auth.password_file is not None and not settings.api.admins and not has_keys:
+        yield (
+            "api.admins",
+            "nobody may see everything in the dashboard: name an administrator among the users of auth.password_file",
+        )
+    if settings.auth.password_file is not None or has_keys:
+        return
+    for listener in listeners:
+        if not listener.is_loopback:
+            yield (
+                "listen",
+                f"{listener.url} can be reached from other machines, but the API and the dashboard answer this machine "
+                "only until there is api.key_file or auth.password_file, whatever auth.allow_anonymous says",
+            )
 
 
 def _files(settings: Settings) -> Iterator[Problem]:

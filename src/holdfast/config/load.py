@@ -27,8 +27,16 @@ from holdfast.errors import ConfigError
 PREFIX: Final = "HOLDFAST_"
 DEFAULT: Final = "default"
 
-# Variables with our prefix that are not settings: the build to run, and what stands for --config, --url and --key.
-OTHER_VARIABLES: Final = ("HOLDFAST_PURE", "HOLDFAST_CONFIG", "HOLDFAST_URL", "HOLDFAST_KEY")
+# Variables with our prefix that are not settings: the build to run, and what stands for flags of single commands.
+OTHER_VARIABLES: Final = (
+    "HOLDFAST_PURE",
+    "HOLDFAST_CONFIG",
+    "HOLDFAST_URL",
+    "HOLDFAST_KEY",
+    "HOLDFAST_FROM_KEY",
+    "HOLDFAST_PASSWORD",
+    "HOLDFAST_SPARK_MASTER",
+)
 
 # Kubernetes gives each pod such variables for every service, so a service called `holdfast` must not stop the broker.
 SERVICE_LINK: Final = re.compile(r"HOLDFAST_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)")
@@ -207,9 +215,35 @@ def from_flags(merge: Merge, source: Source) -> None:
             continue
         assign(merge, key.strip(), text, "--set")
     if source.listen:
-        merge.put("listen", list(source.listen), "--listen")
+        listen_on(merge, source.listen)
     if source.data is not None:
         merge.put("data", source.data, "--data")
+
+
+def listen_on(merge: Merge, urls: Sequence[str]) -> None:
+    """URLs replace the list; with a `+` in front they are added to it, and take the place of those on the same port."""
+    added = [url[1:] for url in urls if url.startswith("+")]
+    if not added:
+        merge.put("listen", list(urls), "--listen")
+        return
+    if len(added) < len(urls):
+        merge.problems.append(Problem("listen", "expected a + in front of every URL, or of none", "--listen"))
+        return
+    before = merge.values.get("listen", KEYS["listen"].field.default)
+    taken = {port_of(url) for url in added} - {None}
+    kept = [url for url in one_or_many_texts(before) if port_of(url) not in taken]
+    merge.put("listen", [*kept, *added], "--listen")
+
+
+def one_or_many_texts(value: object) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else [str(value)]
+
+
+def port_of(url: str) -> tuple[bool, str] | None:
+    """What no two listeners can share: UDP or TCP, and the port; None for a port that the system picks."""
+    scheme, _, rest = url.partition("://")
+    port = re.split(r"[/?]", rest, maxsplit=1)[0].rpartition(":")[2]
+    return None if port == "0" else (scheme == "udp", port)
 
 
 def imply(merge: Merge) -> None:

@@ -5,6 +5,7 @@
 
 import json
 import sys
+from inspect import getdoc
 from pathlib import Path
 from textwrap import wrap
 from types import NoneType, UnionType
@@ -147,12 +148,12 @@ def reference() -> str:
     parts.append("\n## Top level\n\n" + _table([key for name, key in KEYS.items() if "." not in name]))
     for section, model in SECTIONS.items():
         keys = [key for name, key in KEYS.items() if name.startswith(section + ".")]
-        parts.append(f"\n## `{section}`\n\n{model.__doc__}\n\n" + _table(keys))
+        parts.append(f"\n## `{section}`\n\n{getdoc(model)}\n\n" + _table(keys))
     for key in KEYS.values():
         if key.table is not None:
             fields = [Key(name, field, False, None) for name, field in key.table.model_fields.items()]
             example = EXAMPLE_TABLES[key.name].replace("# ", "").replace("#\n", "\n")
-            parts.append(f"\n## `[[{key.name}]]`\n\n{key.table.__doc__}\n\n{_table(fields)}\n```toml\n{example}```\n")
+            parts.append(f"\n## `[[{key.name}]]`\n\n{getdoc(key.table)}\n\n{_table(fields)}\n```toml\n{example}```\n")
     parts.append("\n## Listeners\n\n" + _listeners())
     return "".join(parts)
 
@@ -203,7 +204,7 @@ def _example_of(key: Key) -> str:
 
 
 def _comment(text: str | None) -> str:
-    return "".join(f"# {line}\n" for line in wrap(text or "", 118, break_on_hyphens=False))
+    return "".join(f"# {line}\n" for line in wrap(" ".join((text or "").split()), 118, break_on_hyphens=False))
 
 
 def main() -> None:

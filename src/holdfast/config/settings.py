@@ -301,7 +301,7 @@ class Websocket(Section):
     origins: Annotated[list[Origin], BeforeValidator(one_or_many)] = Field(
         default=[],
         description="Web sites whose pages may connect, such as `https://ops.example`; `*` is every one. Pages that "
-        "come from the listener's own host and port may in any case, and programs that are no browser.",
+        "come from the listener's own host and port may always connect, and so may clients that are not browsers.",
     )
 
 
@@ -359,7 +359,7 @@ class Callback(Section):
     """An HTTP service that is asked about a login. No answer, or one that makes no sense, is a refusal."""
 
     url: Annotated[str, AfterValidator(check_http_url)] = Field(
-        default="", description="Where a login is sent, as a JSON document in a POST; empty is nowhere."
+        default="", description="Where a login is sent, as a JSON document in a POST; empty asks nobody."
     )
     timeout: Duration = Field(default=3, description="How long to wait for the answer.")
     cache: Duration = Field(default=30, description="How long an answer is remembered; 0 is not at all.")
@@ -367,7 +367,7 @@ class Callback(Section):
         default=None, description="Sent as `Authorization: Bearer ...`, so that the service knows who asks."
     )
     at_once: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=256)] = Field(
-        default=8, description="Requests under way at the same time."
+        default=8, description="Requests in progress at the same time."
     )
 
 
@@ -405,7 +405,7 @@ class Sn(Section):
     )
     advertise: Annotated[str, AfterValidator(check_host_and_port)] = Field(
         default="",
-        description="Where ADVERTISE is sent, as host:port, such as the network's broadcast address; empty is nowhere.",
+        description="Where ADVERTISE is sent, as host:port, such as the network's broadcast address; empty sends none.",
     )
     advertise_interval: Annotated[Duration, Field(le=65535)] = Field(
         default=900, description="How often ADVERTISE is sent."

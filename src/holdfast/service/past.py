@@ -205,7 +205,7 @@ class Past:
 
             return HistoryReader(self.folder)
         except ImportError as error:
-            raise StoreError(f"the history cannot be read: install holdfast[history] ({error})") from None
+            raise StoreError(f"the history cannot be read: `pip install 'holdfast-mqtt[history]'` ({error})") from None
         except StoreError as error:
             raise StoreError(f"the history cannot be read now: {error}") from None
 

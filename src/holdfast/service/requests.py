@@ -14,10 +14,12 @@ from holdfast.broker.views import Query
 from holdfast.errors import UsageError
 from holdfast.protocol.mqtt.properties import Properties
 from holdfast.protocol.wire import decode_text
+from holdfast.rules.restore import NEVER, seconds_left
 from holdfast.service.messages import encode_forwarded
 
 TOPIC_MAX = 65535
 MAX_MS = 253_402_300_799_000  # the end of the year 9999
+EXPIRY_MAX_S = 2**32 - 1
 
 
 class Conditions(BaseModel):
@@ -66,12 +68,23 @@ class Publication(BaseModel):
     encoding: Literal["text", "base64"] = "text"
     qos: int = Field(0, ge=0, le=2)
     retain: bool = False
-    expiry_s: int | None = Field(None, ge=0, le=2**32 - 1)
+    expiry_s: int | None = Field(None, ge=0, le=EXPIRY_MAX_S)
+    expires_at_ms: int | None = Field(None, ge=1, le=MAX_MS, description="The moment itself, instead of `expiry_s`.")
     content_type: str | None = Field(None, max_length=65535)
     response_topic: str | None = Field(None, min_length=1, max_length=65535)
     correlation_data: str | None = Field(None, description="base64", max_length=80000)
     payload_format: int | None = Field(None, ge=0, le=1)
     user_properties: list[tuple[str, str]] = Field([], max_length=100)
+
+    def seconds_to_live(self, now_ms: int) -> int:
+        """From now on, -1 without an end. Raises UsageError for a moment that has passed, and for two ends."""
+        if self.expires_at_ms is None:
+            return NEVER if self.expiry_s is None else self.expiry_s
+        if self.expiry_s is not None:
+            raise UsageError("expected one of expiry_s and expires_at_ms, got both")
+        if self.expires_at_ms <= now_ms:
+            raise UsageError(f"expires_at_ms {self.expires_at_ms} has passed, expected a moment after {now_ms}")
+        return min(seconds_left(self.expires_at_ms, now_ms), EXPIRY_MAX_S)
 
     def payload_bytes(self) -> bytes:
         return decode_base64(self.payload) if self.encoding == "base64" else encode_text(self.payload)

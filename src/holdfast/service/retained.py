@@ -146,7 +146,7 @@ class RetainedService:
         payload = one.payload_bytes()
         if 0 < self.max_payload < len(payload):
             raise TooLarge(f"payload has {len(payload)} bytes, expected no more than limits.max_packet_size")
-        expiry_s = -1 if one.expiry_s is None else one.expiry_s
+        expiry_s = one.seconds_to_live(writer.now_ms())
         return writer.publish(publisher, topic, payload, one.qos, one.retain, one.properties_bytes(), expiry_s)
 
     async def remove_topic(self, topic: str, caller: Caller) -> Removed:

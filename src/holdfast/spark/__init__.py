@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 for _package in ("pyspark", "pyarrow", "deltalake"):
     if find_spec(_package) is None:
-        raise UsageError(f"{_package} is not installed: `pip install 'holdfast[spark]'` brings what the pipeline needs")
+        raise UsageError(
+            f"{_package} is not installed: `pip install 'holdfast-mqtt[spark]'` brings what the pipeline needs"
+        )
 
 # Loaded when asked for: an executor that reads history has no use for a sink.
 _NAMES = {"by_topic": "holdfast.spark.mqtt.sink", "start_session": "holdfast.spark.session"}

@@ -143,7 +143,7 @@ def _connect(builder: "SparkSession.Builder", url: str, name: str, settings: dic
         for key, value in (SQL_SETTINGS | settings).items():
             session.conf.set(key, value)
     except ImportError as error:
-        raise UsageError(f"Spark Connect needs more packages: `pip install 'holdfast[connect]'` ({error})") from None
+        raise UsageError(f"Spark Connect needs more: `pip install 'holdfast-mqtt[connect]'` ({error})") from None
     except Exception as error:
         raise UsageError(f"could not reach the Spark Connect server at {url}: {first_line(error)}") from error
     return session

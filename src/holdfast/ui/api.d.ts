@@ -13,6 +13,14 @@ export interface Backend {
   max_retained_messages?: number | null;
 }
 
+export interface BanRequest {
+  as: string;
+  who: string;
+  by?: string;
+  reason?: string;
+  until?: string | null;
+}
+
 export interface Child {
   name: string;
   path: string;
@@ -100,6 +108,20 @@ export interface DryRun {
   token: string;
 }
 
+export interface EmqxBan {
+  as: string;
+  who: string;
+  by: string;
+  reason: string;
+  at: string;
+  until: string;
+}
+
+export interface EmqxBans {
+  data: Array<EmqxBan>;
+  meta: Meta;
+}
+
 export interface EmqxClient {
   clientid: string;
   username: string | null;
@@ -140,6 +162,23 @@ export interface EmqxMessages {
   meta: Meta;
 }
 
+export interface EmqxMetrics {
+}
+
+export interface EmqxNode {
+  node: string;
+  node_status: string;
+  role: string;
+  edition: string;
+  version: string;
+  uptime: number;
+  connections: number;
+  live_connections: number;
+  load1: number;
+  load5: number;
+  load15: number;
+}
+
 export interface EmqxPublish {
   topic: string;
   payload?: string;
@@ -154,6 +193,9 @@ export interface EmqxPublished {
   id?: string | null;
   message?: string | null;
   reason_code?: number | null;
+}
+
+export interface EmqxStats {
 }
 
 export interface EmqxSubscription {
@@ -297,6 +339,7 @@ export interface Publication {
   qos?: number;
   retain?: boolean;
   expiry_s?: number | null;
+  expires_at_ms?: number | null;
   content_type?: string | null;
   response_topic?: string | null;
   correlation_data?: string | null;
@@ -485,12 +528,22 @@ export interface Call {
   (method: "GET", path: `/api/v5/mqtt/retainer/message/${string}`, query?: Record<string, never>): Promise<EmqxWhole>;
   (method: "DELETE", path: `/api/v5/mqtt/retainer/message/${string}`, query?: Record<string, never>): Promise<null>;
   (method: "POST", path: "/api/v5/publish", query: Record<string, never>, body: EmqxPublish): Promise<EmqxPublished>;
+  (method: "POST", path: "/api/v5/publish/bulk", query: Record<string, never>, body: Array<EmqxPublish>): Promise<Array<EmqxPublished>>;
   (method: "GET", path: "/api/v5/clients", query?: { page?: number | null; limit?: number | null; clientid?: string | null; username?: string | null; like_clientid?: string | null; like_username?: string | null; conn_state?: string | null }): Promise<EmqxClients>;
+  (method: "GET", path: `/api/v5/clients/${string}/subscriptions`, query?: Record<string, never>): Promise<Array<EmqxSubscription>>;
   (method: "GET", path: `/api/v5/clients/${string}`, query?: Record<string, never>): Promise<EmqxClient>;
   (method: "DELETE", path: `/api/v5/clients/${string}`, query?: Record<string, never>): Promise<null>;
   (method: "GET", path: "/api/v5/subscriptions", query?: { page?: number | null; limit?: number | null; clientid?: string | null; qos?: number | null; share_group?: string | null; match_topic?: string | null }): Promise<EmqxSubscriptions>;
   (method: "POST", path: "/api/v5/login", query: Record<string, never>, body: Credentials): Promise<Token>;
   (method: "POST", path: "/api/v5/logout", query?: Record<string, never>): Promise<null>;
+  (method: "GET", path: "/api/v5/nodes", query?: Record<string, never>): Promise<Array<EmqxNode>>;
+  (method: "GET", path: `/api/v5/nodes/${string}`, query?: Record<string, never>): Promise<EmqxNode>;
+  (method: "GET", path: "/api/v5/stats", query?: { aggregate?: boolean | "true" | "false" | null }): Promise<Array<EmqxStats> | EmqxStats>;
+  (method: "GET", path: "/api/v5/metrics", query?: { aggregate?: boolean | "true" | "false" | null }): Promise<Array<EmqxMetrics> | EmqxMetrics>;
+  (method: "GET", path: "/api/v5/status", query?: { format?: string | null }): Promise<Record<string, unknown>>;
+  (method: "GET", path: "/api/v5/banned", query?: { page?: number | null; limit?: number | null }): Promise<EmqxBans>;
+  (method: "POST", path: "/api/v5/banned", query: Record<string, never>, body: BanRequest): Promise<EmqxBan>;
+  (method: "DELETE", path: `/api/v5/banned/${string}/${string}`, query?: Record<string, never>): Promise<null>;
   (method: "GET", path: "/metrics", query?: Record<string, never>): Promise<null>;
   (method: "GET", path: "/healthz", query?: Record<string, never>): Promise<Record<string, string>>;
   (method: "GET", path: "/readyz", query?: Record<string, never>): Promise<unknown>;
@@ -513,8 +566,15 @@ export interface Get {
   (path: "/api/v5/mqtt/retainer/messages", query?: { topic?: string | null; page?: number | null; limit?: number | null }): Promise<EmqxMessages>;
   (path: `/api/v5/mqtt/retainer/message/${string}`, query?: Record<string, never>): Promise<EmqxWhole>;
   (path: "/api/v5/clients", query?: { page?: number | null; limit?: number | null; clientid?: string | null; username?: string | null; like_clientid?: string | null; like_username?: string | null; conn_state?: string | null }): Promise<EmqxClients>;
+  (path: `/api/v5/clients/${string}/subscriptions`, query?: Record<string, never>): Promise<Array<EmqxSubscription>>;
   (path: `/api/v5/clients/${string}`, query?: Record<string, never>): Promise<EmqxClient>;
   (path: "/api/v5/subscriptions", query?: { page?: number | null; limit?: number | null; clientid?: string | null; qos?: number | null; share_group?: string | null; match_topic?: string | null }): Promise<EmqxSubscriptions>;
+  (path: "/api/v5/nodes", query?: Record<string, never>): Promise<Array<EmqxNode>>;
+  (path: `/api/v5/nodes/${string}`, query?: Record<string, never>): Promise<EmqxNode>;
+  (path: "/api/v5/stats", query?: { aggregate?: boolean | "true" | "false" | null }): Promise<Array<EmqxStats> | EmqxStats>;
+  (path: "/api/v5/metrics", query?: { aggregate?: boolean | "true" | "false" | null }): Promise<Array<EmqxMetrics> | EmqxMetrics>;
+  (path: "/api/v5/status", query?: { format?: string | null }): Promise<Record<string, unknown>>;
+  (path: "/api/v5/banned", query?: { page?: number | null; limit?: number | null }): Promise<EmqxBans>;
   (path: "/metrics", query?: Record<string, never>): Promise<null>;
   (path: "/healthz", query?: Record<string, never>): Promise<Record<string, string>>;
   (path: "/readyz", query?: Record<string, never>): Promise<unknown>;

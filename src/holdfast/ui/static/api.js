@@ -64,6 +64,13 @@ export function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
+/** @param {Uint8Array} bytes */
+export function base64Of(bytes) {
+  let characters = "";
+  for (const byte of bytes) characters += String.fromCharCode(byte);
+  return btoa(characters);
+}
+
 // One WebSocket for the page. It says what is shown with `watch`, and tells listeners what changed.
 class Live {
   constructor() {

@@ -77,18 +77,35 @@ export function toast(text, action) {
   setTimeout(close, action ? 60000 : 6000);
 }
 
-/** A dialog that answers with the name of the button that was pressed, or null.
+/** A dialog that answers with the name of the button that was pressed, or null. It stays open, with all that was typed,
+ * while `carryOut` answers with what went wrong.
  * @param {string} title
  * @param {Node} body
  * @param {Button[]} buttons
+ * @param {(answer: string) => Promise<string>} [carryOut]
  * @returns {Promise<string | null>} */
-export function ask(title, body, buttons) {
+export function ask(title, body, buttons, carryOut = async () => "") {
   return new Promise((resolve) => {
     const dialog = h("dialog", { "aria-label": title });
+    const problem = h("p", { class: "problem", role: "alert", hidden: true });
+    let busy = false;
     /** @param {string | null} answer */
-    const end = (answer) => { dialog.close(); dialog.remove(); resolve(answer); };
+    const end = async (answer) => {
+      if (busy) return; // a second press of the same button
+      if (answer !== null) {
+        busy = true;
+        const wrong = await carryOut(answer);
+        busy = false;
+        problem.hidden = !wrong;
+        problem.textContent = wrong;
+        if (wrong) return;
+      }
+      dialog.close();
+      dialog.remove();
+      resolve(answer);
+    };
     dialog.append(
-      h("h2", {}, title), body,
+      h("h2", {}, title), body, problem,
       h("div", { class: "buttons" }, buttons.map((one) =>
         h("button", { type: "button", class: one.class || "", onclick: () => end(one.name) }, one.label))));
     dialog.addEventListener("cancel", (event) => { event.preventDefault(); end(null); });

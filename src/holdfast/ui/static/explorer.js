@@ -167,8 +167,7 @@ export function explorer(page, query) {
     const below = node.leaf ? null : subtree(topic);
     const buttons = h("div", { class: "buttons" },
       message ? h("button", { type: "button", onclick: () => copy(message) }, "Copy") : null,
-      !atMs ? h("button", { type: "button", class: "edit", onclick: () => publish({ title: message ? "Publish a new value" : "Publish", topic, payload: message ? message.text || "" : "",
-        qos: message ? message.qos : 1, content_type: message ? message.content_type : "", user_properties: message ? message.user_properties : [] })
+      !atMs ? h("button", { type: "button", class: "edit", onclick: () => publish({ topic, message })
         .then((done) => { if (done) open(node, true); }) }, message ? "Edit…" : "Publish…") : null,
       message && !atMs ? h("button", { type: "button", class: "danger", onclick: () => remove({ filter: topic }, changed) }, "Delete…") : null,
       message && !atMs ? h("a", { class: "button", href: `/api/v1/retained/message/payload?${new URLSearchParams({ topic })}`, download: "payload" }, "Download") : null);
