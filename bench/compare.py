@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+import clustered
 import disk
 import machine
 import memory
@@ -23,6 +24,7 @@ import retained_scale
 import scale
 import sn
 import throughput
+from cluster_peers import CLUSTERS, NODES_NAME
 from holdfast.errors import HoldfastError
 from holdfast_bench.plan import lower_bound
 from holdfast_bench.worker import allow_files
@@ -38,6 +40,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *disk.SCENARIOS,
     *sn.SCENARIOS,
 )
+ALL_SCENARIOS = (*SCENARIOS, *clustered.SCENARIOS)  # those of a cluster are run when they are asked for
 
 LOADED = 0.7  # load average at the start above which figures are not to be trusted
 WIDTH = 140  # of the tables in a file or a pipe
@@ -49,11 +52,11 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
-    wanted = chosen(arguments.only)
+    wanted = chosen(arguments.only, arguments.quick)
     problem = flashmq_problem(os.environ.get("FLASHMQ", ""))
     if problem:
         sys.exit(problem)
-    peers = present(arguments.peers, console)
+    peers = present(arguments.peers, wanted, console)
     allow_files(scale.CONNECTIONS + 200)
     os.sched_setaffinity(0, GENERATOR_CORES)
     settings = described(peers)
@@ -68,34 +71,52 @@ def main() -> int:
     write(Path(arguments.json), figures(outcomes, peers))
     write(Path(arguments.markdown), markdown(outcomes, wanted, peers, settings))
     console.print(f"figures of every round: {arguments.json}; as a table for a page: {arguments.markdown}")
-    return 1 if any(name in outcome.problems for outcome in outcomes.values() for name in HOLDFASTS) else 0
+    return (
+        1 if any(name in outcome.problems for outcome in outcomes.values() for name in (*HOLDFASTS, NODES_NAME)) else 0
+    )
 
 
 def parse() -> argparse.Namespace:
-    names = ", ".join(scenario.name for scenario in SCENARIOS)
+    names = ", ".join(scenario.name for scenario in ALL_SCENARIOS)
     parser = argparse.ArgumentParser(description="Compare Holdfast with the MQTT brokers that are installed.")
-    parser.add_argument("--only", default=os.environ.get("ONLY", ""), help=f"comma-separated, of: {names}")
+    parser.add_argument(
+        "--only", default=os.environ.get("ONLY", ""), help=f"comma-separated, of: {names}; cluster: all of those"
+    )
     parser.add_argument("--peers", default=os.environ.get("PEERS", ""), help="comma-separated names of brokers")
     parser.add_argument("--rounds", type=int, default=0, help="rounds of each scenario; 0 = what it asks for")
+    parser.add_argument(
+        "--quick", action="store_true", help="of a cluster only, and little of everything: does it run?"
+    )
     parser.add_argument("--json", default="build/bench.json", help="where the figures of every round go")
     parser.add_argument("--markdown", default="build/bench.md", help="where the table of the README goes")
     return parser.parse_args()
 
 
-def chosen(only: str) -> list[Scenario]:
+def chosen(only: str, quick: bool = False) -> list[Scenario]:
+    """Those that are named, by their own name or by the word that several begin with."""
     names = [name for name in only.replace(",", " ").split() if name]
-    known = {scenario.name: scenario for scenario in SCENARIOS}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        sys.exit(f"unknown scenario {unknown[0]!r}, expected one of {', '.join(known)}")
-    return [known[name] for name in names] or list(SCENARIOS)
+    known = {scenario.name: scenario for scenario in (clustered.scenarios(clustered.QUICK) if quick else ALL_SCENARIOS)}
+    if not names:
+        return list(known.values()) if quick else list(SCENARIOS)
+    found: list[Scenario] = []
+    for name in names:
+        group = [scenario for key, scenario in known.items() if key.startswith(f"{name}-")]
+        if name in known:
+            group = [known[name]]
+        if not group:
+            sys.exit(f"unknown scenario {name!r}, expected one of {', '.join(known)}")
+        found += group
+    return found
 
 
-def present(only: str, console: Console) -> list[Peer]:
+def present(only: str, wanted: list[Scenario], console: Console) -> list[Peer]:
+    """The brokers that have a part in what is wanted, and can take it."""
     names = [name.lower() for name in only.replace(",", " ").split() if name]
     found: list[Peer] = []
-    for peer in PEERS:
+    for peer in (*PEERS, *CLUSTERS):
         if names and not any(peer.name.lower().startswith(name) for name in names):
+            continue
+        if not any(peer.name in scenario.peers for scenario in wanted):
             continue
         reason = peer.missing()
         if reason:
@@ -112,6 +133,8 @@ def described(peers: list[Peer]) -> list[str]:
         lines.append(f"cores: {len(BROKER_CORES)} for the broker, {len(GENERATOR_CORES)} for the generator")
     else:
         lines.append(f"cores: broker and generator share {len(BROKER_CORES)}")
+    if any(peer.on_all_cores for peer in peers):
+        lines.append(f"cores of a cluster: all {len(BROKER_CORES | GENERATOR_CORES)}, the generator's too")
     kind = machine.file_system(Path(tempfile.gettempdir()))
     lines.append(f"data folders: on {kind}" + (", which keeps nothing" if kind == "tmpfs" else ""))
     lines.append(f"machine: {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start")

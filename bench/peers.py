@@ -53,6 +53,11 @@ class Running:
     def pid(self) -> int:
         return self.process.pid
 
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """All that clients can connect to: one of each node of a cluster."""
+        return (self.port,)
+
     def memory(self) -> int:
         return resident_bytes(self.pid)
 
@@ -68,12 +73,21 @@ class Running:
             time.sleep(QUIET_S)
             quiet = quiet + 1 if self.cpu_seconds() - before_s < 0.05 * QUIET_S else 0
 
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
 
 class Peer(ABC):
     """One broker of the comparison. `with peer.started() as running:` gives a fresh one with an empty store."""
 
     name = ""
     only_311 = False
+    on_all_cores = False  # several processes, which one core would hold back
 
     @abstractmethod
     def missing(self) -> str:
@@ -107,7 +121,8 @@ class Session:
 
     def __enter__(self) -> Running:
         own = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, BROKER_CORES)  # inherited by the broker and its threads
+        # inherited by the broker and its threads
+        os.sched_setaffinity(0, BROKER_CORES | GENERATOR_CORES if self.peer.on_all_cores else BROKER_CORES)
         try:
             self.running = self.peer.launch(Path(self.folder.name), self.quick_answers)
         finally:
@@ -120,13 +135,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self.running:
-            process = self.running.process
-            process.terminate()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            self.running.stop()
         self.folder.cleanup()
 
 
@@ -239,7 +248,11 @@ class Nats(Program):
     only_311 = True
 
     def version(self) -> str:
-        shown = subprocess.run([str(self.path), "--version"], capture_output=True, text=True, check=False).stdout
+        return self.version_of(str(self.path))
+
+    @staticmethod
+    def version_of(program: str) -> str:
+        shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
         return shown.strip().removeprefix("nats-server: v")
 
     def described(self) -> str:

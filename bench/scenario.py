@@ -9,13 +9,14 @@ from peers import AS_SHIPPED, HOLDFASTS, Running
 
 Figures = dict[str, float]
 
+YARDSTICK = "mosquitto"
 GENERATOR, BROKER = "generator_busy", "broker_busy"
 SHARE = "%"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the table. A target is a ratio to mosquitto (`times`) or a bound on Holdfast's own value.
+    """One line of the table. A target is a ratio to the broker `beside` it, a bound on Holdfast's own value, or both.
 
     It is meant for one of Holdfast's columns, `of`: what is fast in memory only says nothing about what is shipped.
     """
@@ -25,23 +26,27 @@ class Figure:
     unit: str = ""
     more_is_better: bool = True
     of: str = AS_SHIPPED
-    times: float | None = None  # Holdfast must be this many times better than mosquitto
+    beside: str = YARDSTICK
+    times: float | None = None  # Holdfast must be this many times better than the one beside it
     at_least: float | None = None
     at_most: float | None = None
     limited_by: str = ""  # the figure that says how busy the generator was: at its limit, this one is a lower bound
 
-    def verdict(self, ours: float | None, mosquittos: float | None) -> bool | None:
+    def verdict(self, ours: float | None, theirs: float | None) -> bool | None:
         """Whether the target is met; None when there is none or it cannot be told."""
         if ours is None:
             return None
-        if self.times is not None:
-            ratio = self.ratio(ours, mosquittos)
-            return None if ratio is None else ratio >= self.times
+        met: list[bool] = []
         if self.at_least is not None:
-            return ours >= self.at_least
+            met.append(ours >= self.at_least)
         if self.at_most is not None:
-            return ours <= self.at_most
-        return None
+            met.append(ours <= self.at_most)
+        if self.times is not None:
+            ratio = self.ratio(ours, theirs)
+            if ratio is None and all(met):
+                return None
+            met.append(ratio is not None and ratio >= self.times)
+        return all(met) if met else None
 
     def ratio(self, ours: float | None, theirs: float | None) -> float | None:
         """How many times better the first of them is."""
@@ -50,13 +55,14 @@ class Figure:
         return ours / theirs if self.more_is_better else theirs / ours
 
     def target(self) -> str:
-        if self.times is not None:
-            return f"{self.times:g}x mosquitto"
+        parts: list[str] = []
         if self.at_least is not None:
-            return f">= {self.at_least:,.10g}"
+            parts.append(f">= {self.at_least:,.10g}")
         if self.at_most is not None:
-            return f"<= {self.at_most:,.10g}"
-        return ""
+            parts.append(f"<= {self.at_most:,.10g}")
+        if self.times is not None:
+            parts.append(f"{self.times:g}x {self.beside.partition(',')[0]}")
+        return ", ".join(parts)
 
 
 def rate(

@@ -18,6 +18,8 @@ class Plan:
 
     host: str = "127.0.0.1"
     port: int = 1883
+    publish_ports: tuple[int, ...] = ()  # those that publishers connect to in turn, in place of `port`
+    subscribe_ports: tuple[int, ...] = ()
     version: int = 4
     qos: int = 0
     publishers: int = 1

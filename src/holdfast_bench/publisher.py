@@ -173,7 +173,7 @@ def publish(plan: Plan, counters: SharedCounters, worker: int, pipe: Connection)
 
 
 def _publish(plan: Plan, counters: SharedCounters, worker: int) -> None:
-    connections = open_connections(plan, plan.publishers, "pub")
+    connections = open_connections(plan, plan.publishers, "pub", ports=plan.publish_ports)
     senders: list[Sender] = (
         [] if plan.rate else [_flat_out(plan, index, connection) for index, connection in enumerate(connections)]
     )

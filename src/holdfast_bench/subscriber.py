@@ -37,7 +37,7 @@ def subscribe(plan: Plan, counters: SharedCounters, worker: int, pipe: Connectio
 
 
 def _subscribe(plan: Plan, counters: SharedCounters, worker: int) -> tuple[int, list[tuple[int, int]]]:
-    connections = open_connections(plan, plan.subscribers, "sub")
+    connections = open_connections(plan, plan.subscribers, "sub", ports=plan.subscribe_ports)
     for index, connection in enumerate(connections):
         connection.subscribe([plan.topic_filter_of(index)], plan.qos)
     report_ready(counters, worker)

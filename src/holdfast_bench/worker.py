@@ -74,14 +74,19 @@ def allow_files(wanted: int) -> int:
 
 
 def open_connections(
-    plan: Plan, count: int, role: str, on_batch: Callable[[int], None] | None = None
+    plan: Plan, count: int, role: str, on_batch: Callable[[int], None] | None = None, ports: tuple[int, ...] = ()
 ) -> list[LoadConnection]:
-    """`count` accepted connections; `on_batch` hears how many there are so far."""
+    """`count` accepted connections, to `ports` in turn; `on_batch` hears how many there are so far."""
+    ports = ports or (plan.port,)
     connections: list[LoadConnection] = []
     while len(connections) < count:
         batch = [
             LoadConnection.dial(
-                plan.host, plan.port, f"{plan.prefix}-{role}-{index}", plan.version, stamped=plan.stamped
+                plan.host,
+                ports[index % len(ports)],
+                f"{plan.prefix}-{role}-{index}",
+                plan.version,
+                stamped=plan.stamped,
             )
             for index in range(len(connections), min(len(connections) + BATCH, count))
         ]

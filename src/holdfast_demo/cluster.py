@@ -99,12 +99,15 @@ class LocalCluster:
     def log_urls(self) -> list[str]:
         return [f"nats://127.0.0.1:{port}" for port in self.clients]
 
-    def start(self) -> None:
+    def start_servers(self) -> None:
         program = nats_server()
         for number in range(SERVERS):
             self.start_server(program, number)
         for part in self.parts:
             part.wait_for("Server is ready")
+
+    def start(self) -> None:
+        self.start_servers()
         nodes = [self.start_node(name) for name in NODES]
         for name, node in zip(NODES, nodes, strict=True):
             node.wait_for("listening tcp")
@@ -113,17 +116,20 @@ class LocalCluster:
     def start_server(self, program: str, number: int) -> None:
         folder = self.folder / f"log-{number + 1}"
         folder.mkdir(parents=True, exist_ok=True)
-        others = ", ".join(f'"nats://127.0.0.1:{port}"' for port in self.routes if port != self.routes[number])
         config = folder / "server.conf"
-        config.write_text(
+        config.write_text(self.server_settings(folder, number))
+        command = [program, "--config", str(config)]
+        self.parts.append(Part(f"log server {number + 1}", command, folder / "log.txt", dict(os.environ)))
+
+    def server_settings(self, folder: Path, number: int) -> str:
+        others = ", ".join(f'"nats://127.0.0.1:{port}"' for port in self.routes if port != self.routes[number])
+        return (
             f'server_name: "log-{number + 1}"\n'
             f"listen: 127.0.0.1:{self.clients[number]}\n"
             f"http: 127.0.0.1:{self.monitors[number]}\n"
             f'jetstream {{ store_dir: "{folder}", sync_interval: always }}\n'
             f'cluster {{ name: "log", listen: "127.0.0.1:{self.routes[number]}", routes: [{others}] }}\n'
         )
-        command = [program, "--config", str(config)]
-        self.parts.append(Part(f"log server {number + 1}", command, folder / "log.txt", dict(os.environ)))
 
     def start_node(self, name: str) -> Part:
         folder = self.folder / name

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import machine
-from compare import SCENARIOS, described
+from compare import ALL_SCENARIOS, SCENARIOS, chosen, described
 from disk import bare_sync_ms, written_bytes
 from holdfast.config.settings import DEFAULT_LISTEN, Settings
 from peers import (
@@ -58,13 +58,26 @@ def test_heading_has_the_settings_of_every_column_the_cores_and_the_file_system(
     assert any(line.startswith("data folders: on ") for line in lines)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", ALL_SCENARIOS, ids=lambda scenario: scenario.name)
 def test_target_is_of_a_column_that_takes_part(scenario: Scenario) -> None:
     for figure in scenario.figures:
         if figure.target():
             assert figure.of in scenario.peers, figure.key
         if figure.times is not None:
-            assert "mosquitto" in scenario.peers, figure.key
+            assert figure.beside in scenario.peers, figure.key
+
+
+def test_scenarios_of_a_cluster_are_run_by_their_common_word_and_only_when_asked_for() -> None:
+    assert chosen("") == list(SCENARIOS)
+    assert chosen("cluster") == [scenario for scenario in ALL_SCENARIOS if scenario.name.startswith("cluster-")]
+    assert [scenario.name for scenario in chosen("cluster-node,retained")] == ["cluster-node", "retained"]
+
+
+def test_quick_is_of_the_same_scenarios_of_a_cluster() -> None:
+    names = [scenario.name for scenario in chosen("cluster")]
+    assert [scenario.name for scenario in chosen("", quick=True)] == names
+    with pytest.raises(SystemExit, match="unknown scenario 'qos0'"):
+        chosen("qos0", quick=True)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +93,7 @@ def test_what_is_shipped_has_targets_of_its_own(name: str, key: str, times: floa
 
 @pytest.mark.parametrize(("name", "key", "label"), LINES, ids=[f"{name}-{key}" for name, key, _ in LINES])
 def test_line_of_the_readme_is_a_figure_of_a_scenario(name: str, key: str, label: str) -> None:
-    (scenario,) = [scenario for scenario in SCENARIOS if scenario.name == name]
+    (scenario,) = [scenario for scenario in ALL_SCENARIOS if scenario.name == name]
     assert key in [figure.key for figure in scenario.figures]
 
 
@@ -99,6 +112,9 @@ def test_target_looks_at_its_own_column_only() -> None:
         (Figure("k", "", more_is_better=False, times=1), 10.0, True),
         (Figure("k", "", more_is_better=False, times=1), 10.1, False),
         (Figure("k", ""), 1.0, None),
+        (Figure("k", "", at_least=50, times=10), 100.0, True),
+        (Figure("k", "", at_least=101, times=10), 100.0, False),
+        (Figure("k", "", at_least=50, times=11), 100.0, False),
     ],
 )
 def test_verdict_follows_the_direction_of_the_figure(figure: Figure, ours: float, expected: bool | None) -> None:
