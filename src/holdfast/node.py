@@ -41,6 +41,7 @@ FRAMES_UNDER_WAY = 8
 HIGH_WATER_BYTES = 32 << 20
 WATCH_S = 1.0
 TRIM_S = 30.0
+WORTH_TRIMMING = 2  # at least one part of so many of the log
 VERIFY_S = 60.0
 CLOCK_TOLERANCE_MS = 100
 CLOCK_WARNING_MS = 5000
@@ -658,6 +659,9 @@ class ClusterNode:
             if said is None:
                 return
             stored.append(int(said["stored"]))
+        length = self.stream.last_seq - self.stream.first_seq + 1
+        if not force and (min(stored) - self.stream.first_seq + 1) * WORTH_TRIMMING < length:
+            return  # a copy of the state is too much for so little
         upto = await self.store_state()
         below = min([*stored, upto]) + 1
         await self.stream.trim(below)
