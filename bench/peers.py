@@ -43,7 +43,9 @@ FLASHMQ_SETTINGS = (
 class Running:
     """A broker that answers on `port`, and to MQTT-SN on `udp_port` if it speaks that."""
 
-    def __init__(self, process: "subprocess.Popen[str]", port: int, folder: Path, udp_port: int = 0) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[str] | subprocess.Popen[bytes]", port: int, folder: Path, udp_port: int = 0
+    ) -> None:
         self.process = process
         self.port = port
         self.folder = folder  # all that it writes is in there
