@@ -45,10 +45,11 @@ class FrameHead:
         self.chain: Final = chain  # the hash of all up to `seen`
 
 
-def encode_frame(head: FrameHead, entries: list[bytes]) -> bytes:
+def encode_frame(head: FrameHead, entries: list[bytes], written_in: int = FORMAT) -> bytes:
+    """Return a frame in a format that all nodes read."""
     name = head.node.encode()
     fixed: bytes = HEAD.pack(
-        MAGIC, FORMAT, len(name), head.instance, head.counter, head.seen, head.position, head.clock_ms
+        MAGIC, written_in, len(name), head.instance, head.counter, head.seen, head.position, head.clock_ms
     )
     parts = [fixed, head.chain, name]
     for entry in entries:

@@ -236,7 +236,7 @@ class Shared:
             self.barrier = None
         self.counter += 1
         head = FrameHead(self.node, self.instance, self.counter, self.sequence, self.log.position, now_ms, self.chain)
-        return encode_frame(head, entries)
+        return encode_frame(head, entries, self.oldest_format())
 
     def publish(
         self, connection: Connection, message: Message, packet_id: int, expiry_ms: int, can_be_told: bool
