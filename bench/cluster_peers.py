@@ -16,6 +16,7 @@ from holdfast_demo.cluster import NODES, SERVERS, LocalCluster, Part, free_ports
 from peers import Holdfast, Nats, Peer, Running
 
 PATIENCE_S = 300.0
+JOIN_S = 1800.0  # the longest wait for a node that takes up a large state
 
 NODES_NAME, SERVERS_NAME = "Holdfast, three nodes", "nats-server, three servers"
 
@@ -68,11 +69,11 @@ class RunningCluster(Running):
 
     def listening_port(self, node: Part) -> int:
         """Where a node that was started takes clients, as soon as it does."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + JOIN_S
         while "tcp" not in (urls := listening(node.output())):
             node.need_alive()
             if time.monotonic() > deadline:
-                raise LoadError(f"{node.name} was not ready within {PATIENCE_S:g} s")
+                raise LoadError(f"{node.name} was not ready within {JOIN_S:g} s")
             time.sleep(0.02)
         return port_of(urls["tcp"])
 

@@ -24,6 +24,7 @@ from writer import Writer
 PUBLISHERS, IN_FLIGHT = 10, 200
 PATIENCE_S = 60.0
 RETRY_S = 0.05
+FILL_S = 300.0  # a retained set may still be on its way through the log when its setter is done
 WARM_UP_S = 2.0  # by then each node knows what the others' clients subscribe
 FLEET = "site/#"  # where a retained set is
 JOINING = "d"
@@ -137,9 +138,12 @@ def filled(running: Running, count: int) -> None:
     RetainedSet(Plan(port=running.port, topic=""), count).fill()
     with ExitStack() as stack:
         last = PublishFrame(b"filled", b"all", 1, True, 4).block(1)
-        acknowledged_s(opened(stack, running.port, "fill"), last)
+        writer = opened(stack, running.port, "fill")
+        writer.socket.settimeout(FILL_S)
+        acknowledged_s(writer, last)
         for port in running.ports:
             reader = opened(stack, port, f"filled-{port}")
+            reader.socket.settimeout(FILL_S)
             reader.subscribe(["filled"], 0)
             while not reader.received.messages:
                 reader.read("the message behind the retained set")
