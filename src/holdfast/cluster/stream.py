@@ -243,10 +243,11 @@ class Stream:
             try:
                 info = await self._info()
                 if info is None:
-                    info = await self._make(want)
+                    await self._make(want)  # others may be doing the same: what is there is what counts
             except NoAnswer as e:
                 self._turn(State.CONNECTING, f"the log servers have no leader yet: {e}")
-            else:
+                info = None
+            if info is not None:
                 topology.check(want, info["config"])
                 state: dict[str, Any] = info["state"]
                 if state["last_seq"] >= after:
@@ -280,15 +281,14 @@ class Stream:
         }
         return answer
 
-    async def _make(self, want: dict[str, Any]) -> dict[str, Any]:
+    async def _make(self, want: dict[str, Any]) -> None:
         body = json.dumps(want).encode()
         answer: dict[str, Any] = json.loads(
             await self.connection.request(f"$JS.API.STREAM.CREATE.{self.options.stream}", body)
         )
         error = answer.get("error")
         if error is None:
-            self.identity = answer["created"]
-            return answer
+            return
         if error.get("err_code") == NOT_CLUSTERED:
             raise ConfigError(
                 f"expected log servers that form a cluster, to keep {self.options.replicas} copies, got one that "
@@ -329,7 +329,9 @@ class Stream:
             self._unanswered = f"the log has no leader: {e}"
             return
         self._unanswered = ""
-        if info is None or info["created"] != identity:
+        if info is not None and self.position == 0:
+            self.identity = info["created"]  # nothing was read yet
+        elif info is None or info["created"] != identity:
             self._fail(OtherLog(f"the stream {self.options.stream} is gone: it was deleted on the log servers"))
         elif self.first_seq > self.position + 1:
             self._fail(Trimmed(self.position + 1, self.first_seq))

@@ -41,7 +41,7 @@ class HistoryWriter:
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.repaired = take_back_torn_commits(folder, quarantine, kept_from)
-            self.table: DeltaTable = load(folder) if exists(folder) else create(folder)
+            self.table: DeltaTable = load(folder) if exists(folder) else begin(folder)
         except BlockingIOError:
             os.close(self.lock)
             raise StoreError(f"history table in {folder} is in use by another writer") from None
@@ -105,3 +105,11 @@ class HistoryWriter:
 
     def close(self) -> None:
         os.close(self.lock)
+
+
+def begin(folder: Path) -> DeltaTable:
+    """Creates the table. Raises StoreError when it cannot be written."""
+    try:
+        return create(folder)
+    except Exception as error:
+        raise StoreError(f"history cannot be written: {first_line(error)}") from error

@@ -19,6 +19,8 @@ from holdfast.spark.mqtt.connection import BrokerOptions
 from holdfast.spark.ranges import History
 
 SLACK_S = 2.0
+# The broker says how many whole seconds are left, and it may take a while until that is read.
+EXPIRY_SLACK_S = 5.0
 # Several times the interval at which history is committed.
 STILL_S = 5.0
 COMPARED = ("payload", "qos", "content_type", "response_topic", "correlation_data", "payload_format", "user_properties")
@@ -114,7 +116,7 @@ def _problems(fleeting: Column, older: Column) -> list[Column]:
         elif name == "payload_format":  # absent and 0 mean the same on the wire
             mine, theirs = F.coalesce(mine, F.lit(0)), F.coalesce(theirs, F.lit(0))
         found.append(F.when(both & ~mine.eqNullSafe(theirs), _said(name, f"want.{name}", f"have.{name}")))
-    apart = F.abs(F.unix_micros("want.expires_at") - F.unix_micros("have.expires_at")) > SLACK_S * 1_000_000
+    apart = F.abs(F.unix_micros("want.expires_at") - F.unix_micros("have.expires_at")) > EXPIRY_SLACK_S * 1_000_000
     uneven = F.col("want.expires_at").isNull() != F.col("have.expires_at").isNull()
     found.append(
         F.when(both & (F.coalesce(apart, F.lit(False)) | uneven), _said("expiry", "want.expires_at", "have.expires_at"))
