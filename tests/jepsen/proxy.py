@@ -145,7 +145,7 @@ class Link:
 
     async def _serve(self, connection: _Connection, reader: asyncio.StreamReader) -> None:
         await self._pass(connection, TO_SERVER)  # not even a SYN gets through
-        server_reader, connection.server = await asyncio.open_connection("127.0.0.1", self.target())
+        server_reader, connection.server = await connect(self.target())
         if self.refusing:
             return
         copies = [
@@ -215,6 +215,18 @@ class Network:
     def close(self) -> None:
         for link in self.links:
             asyncio.run_coroutine_threadsafe(link.close(), self.loop).result(STOP_S)
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.1), self.loop).result(STOP_S)  # what was aborted is closed now
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(STOP_S)
         self.loop.close()
+
+
+async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection. One that is given up while it is being made is made and closed: asyncio would leave it open."""
+    making = asyncio.ensure_future(asyncio.open_connection("127.0.0.1", port))
+    try:
+        return await asyncio.shield(making)
+    except asyncio.CancelledError:
+        with contextlib.suppress(OSError):
+            (await making)[1].transport.abort()
+        raise
