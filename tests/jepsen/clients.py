@@ -424,6 +424,11 @@ class WithWill(Actor):
 
     def goes_cleanly(self, client: Connection) -> bool:
         """Whether the node has surely taken the DISCONNECT in, if nothing happened to it meanwhile."""
+        try:
+            client.send(pingreq())
+            self.wait_for(client, PingResp)
+        except (Closed, Gone, OSError):
+            return False  # the node had sent it away before, and 3.1.1 has no word for that
         client.send(disconnect())
         try:
             self.wait_for(client, ConnAck)  # which never comes
