@@ -8,8 +8,8 @@ from seeds import seed_of
 
 ROUNDS = 10
 
-# The network between the parts is cut at any moment, in this process: a socket of it that nobody has closed says nothing
-# about the cluster.
+# The network between the parts is cut at any moment, in this process: a socket of it that nobody has closed says
+# nothing about the cluster.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 

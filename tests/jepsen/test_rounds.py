@@ -20,6 +20,8 @@ from seeds import seed_of
 
 ROUNDS = 10
 
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # see test_cluster_rounds
+
 
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Callable[..., set[str]]]:
