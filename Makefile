@@ -63,7 +63,7 @@ test: ready
 
 test-cluster: ready
 	@CLUSTER=1 $(BIN)/python -m pytest -n0 -q tests/spark/test_cluster.py tests/integration/test_demo.py \
-	    tests/jepsen/test_cluster_rounds.py $(ARGS)
+	    tests/jepsen/test_cluster_rounds.py -W ignore::pytest.PytestUnraisableExceptionWarning $(ARGS)
 
 test-long: ready
 	@BUDGET_S=$(BUDGET_S) scripts/test-long $(ARGS)

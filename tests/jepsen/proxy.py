@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import struct
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
@@ -219,6 +221,10 @@ class Network:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(STOP_S)
         self.loop.close()
+        with warnings.catch_warnings():
+            # A connection that comes while its link is being closed is left to nobody. It is no sign of anything.
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
