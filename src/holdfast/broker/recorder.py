@@ -146,6 +146,10 @@ class Recorder:
         if not session.kept or not self.publishing or self.following:
             return
         delivery.sequence = self.new_sequence(session)
+        self.add_waiting(session, delivery)
+
+    def add_waiting(self, session: Session, delivery: Delivery) -> None:
+        """Note that the publish at hand waits for this session, under the number that it was given."""
         identifiers = delivery.identifiers
         self.queued.append(
             QueuedRecord(
@@ -305,18 +309,7 @@ class Recorder:
     def on_given(self, session: Session, delivery: Delivery) -> None:
         """Record a message that a group has given to a session which is not kept: all nodes must know whose it is."""
         delivery.sequence = self.log.order(1)
-        identifiers = delivery.identifiers
-        self.queued.append(
-            QueuedRecord(
-                session.record_id,
-                delivery.sequence,
-                delivery.message.offset,
-                delivery.qos,
-                delivery.retain,
-                identifiers if identifiers is not None else [],
-                delivery.shared,
-            )
-        )
+        self.add_waiting(session, delivery)
 
     def on_taken(self, session: Session, sequence: int) -> None:
         """Record that such a message needs nothing more."""
