@@ -130,3 +130,13 @@ def test_users_without_an_administrator_are_told_that_nobody_sees_everything(tmp
     assert key == "api.admins"
     assert unanswered_of(f"auth.password_file={passwords}", "api.admins=alice") == []
     assert unanswered_of(f"auth.password_file={passwords}", listen=["tcp://127.0.0.1:1883"]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("", "expected a name"), ("a b", "expected letters"), ("n" * 65, "got 65 characters, expected at most 64")],
+)
+def test_a_node_has_a_name_that_fits_into_the_log(name: str, told: str) -> None:
+    (problem,) = problems("cluster.url=nats://127.0.0.1:4222", f"cluster.node={name}")
+    assert told in problem
+    assert problems("cluster.url=nats://127.0.0.1:4222", "cluster.node=" + "n" * 64) == []

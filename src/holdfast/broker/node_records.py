@@ -15,6 +15,7 @@ POSITION_SIZE: Final = 50
 # version, kind, offset, instance, the offset of its beginning, newest format it reads, whether it is up
 NODE_HEAD: Final = struct.Struct("<BBQQQHB")
 NODE_SIZE: Final = 29
+NODE_NAME_MAX: Final = 255  # its length is one byte of a frame
 
 
 @final

@@ -8,7 +8,7 @@ from typing import Final
 
 from librt.strings import read_i32_le
 
-from holdfast.broker.node_records import NODE_SIZE, POSITION_SIZE
+from holdfast.broker.node_records import NODE_NAME_MAX, NODE_SIZE, POSITION_SIZE
 from holdfast.broker.records import (
     ATTACHED,
     COPIED,
@@ -112,6 +112,13 @@ def is_whole(record: bytes) -> bool:
         middle = SESSION_SIZE + client_size
         end = middle + owner_size
         return size >= end and is_text(record[SESSION_SIZE:middle]) and is_text(record[middle:end])
+    if kind == ATTACHED:
+        return is_name(record[ATTACHED_SIZE:])
+    if kind == POSITION:
+        return is_name(record[POSITION_SIZE:])
+    if kind == NODE:
+        texts = record[NODE_SIZE:].split(NUL)
+        return len(texts) == 3 and is_name(texts[0]) and is_text(texts[1]) and is_text(texts[2])
     if kind == WILL:
         will = WILL_HEAD.unpack_from(record)
         topic_size: int = will[7]
@@ -135,6 +142,11 @@ def is_whole_message(record: bytes, start: int) -> bool:
     if texts.count(NUL) != 2 or NUL in texts[:topic_size]:
         return False
     return texts.isascii() or (is_text(record[topic:origin]) and is_text(record[origin:end]))
+
+
+def is_name(data: bytes) -> bool:
+    """Return whether these bytes can be the name of a node; one that was passed over has none."""
+    return len(data) <= NODE_NAME_MAX and is_text(data)
 
 
 def is_text(data: bytes) -> bool:

@@ -13,6 +13,7 @@ from holdfast.config.listener import Listener
 from holdfast.config.settings import Settings
 
 HTTP_SCHEMES = ("http", "https")
+NODE_NAME_LONGEST = 64
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ def _cluster(settings: Settings) -> Iterator[Problem]:
         yield Problem("cluster.node", "expected a name for this node, which no other has, such as a")
     elif not cluster.node.replace("-", "").replace("_", "").isalnum():
         yield Problem("cluster.node", f"got {shown(cluster.node)}, expected letters, digits, - and _")
+    elif len(cluster.node.encode()) > NODE_NAME_LONGEST:
+        yield Problem("cluster.node", f"got {len(cluster.node)} characters, expected at most {NODE_NAME_LONGEST}")
     if settings.retainer.storage_type == "ram":
         yield Problem(
             "retainer.storage_type", 'got "ram", expected "disc" or "disc_only": a node must know what it has read'
