@@ -17,8 +17,8 @@ from holdfast.cluster.connection import Connection, Message
 from holdfast.cluster.place import place_of
 from holdfast.errors import NoAnswer
 
-HEARTBEAT_S: Final = 1.0
-SILENCE_S: Final = 3.0  # a consumer that has sent neither message nor heartbeat for so long is gone
+HEARTBEAT_S: Final = 0.5
+SILENCE_S: Final = 2.0  # a consumer that has sent neither message nor heartbeat for so long is gone
 CREATE_S: Final = 2.0
 RETRY_S: Final = 0.5
 IDLE: Final = 100  # status of heartbeats and of questions whether we keep up
@@ -58,6 +58,15 @@ class Reader:
         self._forget()
         if self._task is None:
             self._task = self.connection.loop.create_task(self._create(), name="log-reader")
+
+    def hurry(self) -> None:
+        """Ask anew for the consumer that has not come; nobody may have heard the question."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+            self.begin(self.why)
+        elif self.now - self.heard_at > 2 * HEARTBEAT_S:
+            self.begin("the log has another leader, and the consumer is silent")
 
     def end(self) -> None:
         self._forget()

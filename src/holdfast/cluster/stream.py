@@ -28,6 +28,7 @@ log = logging.getLogger("holdfast.cluster")
 
 TICK_S: Final = 0.25
 ASK_S: Final = 2.0  # how often the leader is asked how long the log is
+SOON_S: Final = 0.5  # how long an answer is waited for while there may be no leader
 STANDSTILL_S: Final = 5.0  # when a reader is behind and has not moved for so long, its server lags: another is asked
 SETTLE_S: Final = 10.0  # how long a new leader may know less than we have read
 STREAM_NOT_FOUND: Final = 10059
@@ -259,9 +260,9 @@ class Stream:
                     )
             await asyncio.sleep(TICK_S)
 
-    async def _info(self) -> dict[str, Any] | None:
+    async def _info(self, timeout_s: float = ASK_S) -> dict[str, Any] | None:
         answer: dict[str, Any] = json.loads(
-            await self.connection.request(f"$JS.API.STREAM.INFO.{self.options.stream}", timeout_s=ASK_S)
+            await self.connection.request(f"$JS.API.STREAM.INFO.{self.options.stream}", timeout_s=timeout_s)
         )
         error = answer.get("error")
         if error is not None:
@@ -304,7 +305,7 @@ class Stream:
         self._sender.tick()
         if self.connection.is_connected:
             self._reader.tick()
-            if now - self._asked_at >= ASK_S:
+            if now - self._asked_at >= (TICK_S if self._is_troubled else ASK_S):
                 self._ask()
             if self.position != self._moved[0] or self.position >= self.last_seq:
                 self._moved = (self.position, now)
@@ -312,6 +313,10 @@ class Stream:
                 self._moved = (self.position, now)
                 self._reader.begin(f"message {self.position + 1} of {self.last_seq} has not come")
         self._judge()
+
+    @property
+    def _is_troubled(self) -> bool:
+        return bool(self._unanswered or self._sender.trouble) or not self._reader.is_alive
 
     def _ask(self) -> None:
         self._asked_at = self.loop.time()
@@ -322,12 +327,15 @@ class Stream:
         """How long the log is, and whether it is still the one that we read."""
         try:
             identity = self.identity
-            info = await self._info()
+            info = await self._info(SOON_S if self._is_troubled else ASK_S)
         except ConnectionFailed as e:
             if not self._unanswered:
                 self._unanswered_since = self.loop.time()
             self._unanswered = f"the log has no leader: {e}"
             return
+        if self._unanswered:  # there is one now, and what was asked before got lost
+            self._reader.hurry()
+            self._sender.on_connected()
         self._unanswered = ""
         if info is not None and self.position == 0:
             self.identity = info["created"]  # nothing was read yet
