@@ -319,6 +319,7 @@ def node_joins(amounts: Amounts, running: Running) -> Figures:
     cluster = clustered(running)
     count = amounts.joining_retained
     filled(cluster, count)
+    settle(cluster)
     with ExitStack() as stack:
         writers = [
             stack.enter_context(Writer((port,), f"load-{port}", LOAD_WINDOW, LOAD_TOPICS)) for port in cluster.ports
@@ -459,10 +460,10 @@ def scenarios(amounts: Amounts) -> tuple[Scenario, ...]:
             f"a node joins, {amounts.joining_retained:,} retained messages",
             node_joins,
             (
-                less("join_s", "until it is ready", "s"),
+                less("join_s", "until it is ready", "s", at_most=30),
                 more("before_per_s", "acknowledged by the others before"),
                 more("meanwhile_per_s", "acknowledged by the others meanwhile"),
-                less("slower", "slower meanwhile", "%"),
+                less("slower", "slower meanwhile", "%", at_most=10),
             ),
             rounds=1,
             peers=(NODES_NAME,),
