@@ -332,17 +332,21 @@ def node_joins(amounts: Amounts, running: Running) -> Figures:
         node = cluster.join(JOINING)
         port = cluster.listening_port(node)
         ready = time.monotonic()
+        time.sleep(amounts.before_kill_s)
+        over = time.monotonic()
         for writer in writers:
             if writer.problem:
                 raise LoadError(writer.problem)
     snapshot_per_s(port, count)
     before = sum(writer.per_s(began, started) for writer in writers)
     meanwhile = sum(writer.per_s(started, ready) for writer in writers)
+    afterwards = sum(writer.per_s(ready, over) for writer in writers)
     return {
         "join_s": ready - started,
         "before_per_s": before,
         "meanwhile_per_s": meanwhile,
         "slower": 100 * (1 - meanwhile / before),
+        "slower_after": 100 * (1 - afterwards / before),
     }
 
 
@@ -464,6 +468,7 @@ def scenarios(amounts: Amounts) -> tuple[Scenario, ...]:
                 more("before_per_s", "acknowledged by the others before"),
                 more("meanwhile_per_s", "acknowledged by the others meanwhile"),
                 less("slower", "slower meanwhile", "%", at_most=10),
+                less("slower_after", "slower in the 5 s after that, while its state follows", "%"),
             ),
             rounds=1,
             peers=(NODES_NAME,),

@@ -231,16 +231,20 @@ class Server:
         shared = self.broker.use_shared_log(shared_log, options.node, fresh)
         self.driver.use_log(shared_log)
         local.at_end_of_turn = self.driver.at_end_of_turn
-        storage.load_shared(self.broker, settings.retainer.storage_type == "disc")
+        in_memory = settings.retainer.storage_type == "disc"
+        storage.load_shared(self.broker, in_memory)
         # A node that has taken the state of another has no history of what was before: the others have.
         before = max(0, storage.folder.first_in_journal() - 1) or shared_log.position
         own = replace(history_options(settings, shared_log.position + 1), begins_after=before)
-        storage.start(own if history else None)
+        # The journal has it, and a node that reads a long log leaves more to the others on its machine.
+        storage.start(own if history else None, follow=not in_memory)
         self.node = ClusterNode(self.driver, shared, connection, options)
         self.node.save_state = storage.save_state
         self.driver.start()
         await self.listen_on(lambda listener: listener.is_http)  # to be asked how far it is
         await self.node.start(place.identity)
+        if in_memory:
+            storage.follow()
         place.write(self.node.stream.identity)
         if history:
             log.info(what_is_recorded(settings))
