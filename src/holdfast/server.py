@@ -56,8 +56,9 @@ from holdfast.net.proxy_protocol import ProxyHeaderReader
 from holdfast.net.tls import Certificates, Trust
 from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import Origins, WebSocketPeer
-from holdfast.node import ClusterNode
-from holdfast.node_place import ClusterPlace, leave_cluster, need_no_node, needs_state, set_aside, take_state
+from holdfast.node.cluster_node import ClusterNode
+from holdfast.node.operations import Operations
+from holdfast.node.place import ClusterPlace, leave_cluster, need_no_node, needs_state, set_aside, take_state
 from holdfast.storage.disk import DiskStorage
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.history_options import HistoryOptions
@@ -337,7 +338,7 @@ class Server:
             version=__version__,
             started_at_ms=self.driver.now_ms(),
             storage_type=settings.retainer.storage_type,
-            cluster=self.node,
+            cluster=Operations(self.node) if self.node is not None else None,
         )
         keys, users = api_secrets(settings)
         others = others_log_in(settings)
@@ -407,7 +408,7 @@ class Server:
             give_memory_back()
 
     def publish_system(self) -> None:
-        more = self.node.system_topics() if self.node is not None else {}
+        more = Operations(self.node).system_topics() if self.node is not None else {}
         self.driver.carry_out(self.system.publish(self.broker, self.driver.now_ms(), more))
 
     def reload(self) -> None:
