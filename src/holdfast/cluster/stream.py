@@ -28,7 +28,6 @@ log = logging.getLogger("holdfast.cluster")
 
 TICK_S: Final = 0.25
 ASK_S: Final = 2.0  # how often the leader is asked how long the log is
-SOON_S: Final = 0.5  # how long an answer is waited for while there may be no leader
 STANDSTILL_S: Final = 5.0  # when a reader is behind and has not moved for so long, its server lags: another is asked
 SETTLE_S: Final = 10.0  # how long a new leader may know less than we have read
 STREAM_NOT_FOUND: Final = 10059
@@ -109,7 +108,8 @@ class Stream:
         self._unanswered = ""
         self._unanswered_since = 0.0
         self._moved = (0, 0.0)
-        self._asking: asyncio.Task[None] | None = None
+        self._asking: set[asyncio.Task[None]] = set()
+        self._answered_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._sender = Sender(self._publish, connection.new_inbox(), options.in_flight, self.loop.time)
         self._reader = Reader(connection, options.stream, 0, self._on_entry)
@@ -172,8 +172,8 @@ class Stream:
     async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._asking is not None:
-            self._asking.cancel()
+        for task in self._asking:
+            task.cancel()
         if self in self.connection.listeners:
             self.connection.listeners.remove(self)
         self._reader.end()
@@ -260,9 +260,9 @@ class Stream:
                     )
             await asyncio.sleep(TICK_S)
 
-    async def _info(self, timeout_s: float = ASK_S) -> dict[str, Any] | None:
+    async def _info(self) -> dict[str, Any] | None:
         answer: dict[str, Any] = json.loads(
-            await self.connection.request(f"$JS.API.STREAM.INFO.{self.options.stream}", timeout_s=timeout_s)
+            await self.connection.request(f"$JS.API.STREAM.INFO.{self.options.stream}", timeout_s=ASK_S)
         )
         error = answer.get("error")
         if error is not None:
@@ -320,19 +320,27 @@ class Stream:
 
     def _ask(self) -> None:
         self._asked_at = self.loop.time()
-        if self._asking is None or self._asking.done():
-            self._asking = self.loop.create_task(self._look(), name="log-info")
+        task = self.loop.create_task(self._look(), name="log-info")
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
 
     async def _look(self) -> None:
-        """How long the log is, and whether it is still the one that we read."""
+        """How long the log is, and whether it is still the one that we read.
+
+        While there is trouble this is asked often, and each question waits for its answer: a leader that has just been
+        elected answers the next one at once, and one that is slow answers all of them in the end.
+        """
+        began = self.loop.time()
+        identity = self.identity
         try:
-            identity = self.identity
-            info = await self._info(SOON_S if self._is_troubled else ASK_S)
+            info = await self._info()
         except ConnectionFailed as e:
-            if not self._unanswered:
-                self._unanswered_since = self.loop.time()
-            self._unanswered = f"the log has no leader: {e}"
+            if self._answered_at < began:
+                if not self._unanswered:
+                    self._unanswered_since = self.loop.time()
+                self._unanswered = f"the log has no leader: {e}"
             return
+        self._answered_at = self.loop.time()
         if self._unanswered:  # there is one now, and what was asked before got lost
             self._reader.hurry()
             self._sender.on_connected()
