@@ -283,6 +283,6 @@ def test_where_nobody_writes_a_history_it_does_not_wait_for_ever(
     folder.journal.mkdir(parents=True)
     request = erasures.ask(folder, "user", "alice", 1)
     monkeypatch.setattr(command, "BEGUN_AFTER_S", 0.0)
-    with pytest.raises(UsageError, match="nobody has begun to erase"):
+    with pytest.raises(UsageError, match="the erasure has not started"):
         asyncio.run(command.done_of(folder, request.name))
     assert erasures.first_due(folder) == request  # it stands, for when there is one
