@@ -80,7 +80,10 @@ def test_exit_codes_tell_scripts_what_happened(retained: Command) -> None:
 def test_a_topic_without_history_is_told_apart_from_messages_that_are_not_recorded(retained: Command) -> None:
     missing = retained("history", "nothing")
     assert (missing.returncode, missing.stdout) == (1, "")
-    assert "nothing is recorded for this topic; publishes without RETAIN are not recorded: see history.record" in missing.stderr
+    assert (
+        "nothing is recorded for this topic; publishes without RETAIN are not recorded: see history.record"
+        in missing.stderr
+    )
 
 
 def test_a_broker_that_is_not_there_is_one_clear_line() -> None:

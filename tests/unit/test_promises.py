@@ -1,4 +1,4 @@
-"""SECURITY.md ends with what is guaranteed: every setting that it names is one, and every test that it names is there."""
+"""SECURITY.md ends with a table of guarantees: every setting and every test that it names exists."""
 
 import re
 from pathlib import Path

@@ -128,7 +128,7 @@ def _warnings(settings: Settings | None) -> list[tuple[str, str]]:
     if settings is None:
         return []
     found = [
-        (key, f"everybody on this machine can read {path}, expected mode 0600")
+        (key, f"every user of this machine can read {path}, expected mode 0600")
         for key, path in exposed_secrets(settings)
     ]
     return [*found, *unanswered(settings)]
