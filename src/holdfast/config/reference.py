@@ -32,13 +32,13 @@ came from.
 | Where | How |
 |---|---|
 | flag | `--set KEY=VALUE`, can be repeated; `--listen URL` and `--data DIR` set `listen` and `data` |
-| environment | `HOLDFAST_` followed by the key in upper case, with `__` for each dot: `HOLDFAST_RETAINER__STORAGE_TYPE=ram` |
+| environment | `HOLDFAST_` and the key in upper case, with `__` for each dot: `HOLDFAST_RETAINER__STORAGE_TYPE=ram` |
 | file | `--config FILE`, or the file that `HOLDFAST_CONFIG` names; see `holdfast.example.toml` |
 
 An unknown key is an error that names the closest known one. Sizes are in bytes, or written as `512KB` (1000 bytes each)
-or `1MiB` (1024 times 1024 bytes). Durations are in seconds, or written as `500ms`, `30s`, `15m`, `1h30m`, `2d`, `1w`. In
-flags and variables, write a list with commas (`a,b`) or as an array in JSON or TOML, and an array of tables in JSON or
-TOML. Relative file names refer to the working directory.
+or `1MiB` (1024 times 1024 bytes). Durations are in seconds, or written as `500ms`, `30s`, `15m`, `1h30m`, `2d`, `1w`.
+In flags and variables, write a list with commas (`a,b`) or as an array in JSON or TOML, and an array of tables in JSON
+or TOML. Relative file names refer to the working directory.
 """
 
 EXAMPLE_INTRODUCTION: Final = """\
