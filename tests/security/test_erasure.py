@@ -84,7 +84,7 @@ def test_what_a_client_published_is_gone_from_the_disk_while_the_broker_runs(
     assert found_in(folder.history, range(1, 5)) == [1, 2, 3, 4]
     shown = erase(folder, "--client", "phone", "--dry-run")
     assert (shown.returncode, "would erase 3 rows" in shown.stdout) == (0, True), shown.stderr
-    assert ("home/a" in shown.stdout, "1 rows stay" in shown.stdout) == (True, True)
+    assert ("home/a" in shown.stdout, "1 row kept" in shown.stdout) == (True, True)
     assert len(rows_in_history(broker, "home/a", 4)) == 4
     done = erase(folder, "--client", "phone", "--yes", "--json")
     assert done.returncode == 0, done.stderr

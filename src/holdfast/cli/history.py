@@ -19,7 +19,7 @@ from rich.table import Table
 
 from holdfast.cli.options import Config
 from holdfast.cli.pipeline_setup import Data, Tables, find_locations
-from holdfast.cli.retained_display import escape, notes, out, progress
+from holdfast.cli.retained_display import counted, escape, notes, out, progress
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.erased import Selector
 from holdfast.service.requests import check_filter
@@ -129,8 +129,8 @@ def erase(
     folder = folder_of(data, config)
     if not yes:
         upto, found = look(folder, selector)
-        counted = in_tables(where.tables, folder, selector, None)
-        report(Outcome(True, selector, upto, found.rows.num_rows, len(found.in_force), counted), as_json, found)
+        in_them = in_tables(where.tables, folder, selector, None)
+        report(Outcome(True, selector, upto, found.rows.num_rows, len(found.in_force), in_them), as_json, found)
     done = asyncio.run(carry_out(folder, erasures.ask(folder, kind, value, now_ms())))
     try:
         gone = in_tables(where.tables, folder, selector, done.name)
@@ -302,9 +302,10 @@ def print_found(found: "Found") -> None:
 
 def lines_of(outcome: Outcome) -> list[str]:
     verb = "would erase" if outcome.dry_run else "erased"
-    lines = [f"{verb} {outcome.rows} rows of the history up to offset {outcome.upto}, selected by {outcome.selector}"]
+    rows = counted(outcome.rows, "row")
+    lines = [f"{verb} {rows} of the history up to offset {outcome.upto}, selected by {outcome.selector}"]
     tables = outcome.tables or {}
-    lines += [f"{verb} {count} rows of the pipeline's table {name}" for name, count in tables.items() if count]
+    lines += [f"{verb} {counted(n, 'row')} of the pipeline's table {name}" for name, n in tables.items() if n]
     if outcome.tables is None:
         lines.append(
             "a pipeline run is in progress: it erases from its tables by itself when it next reads the history"
@@ -312,7 +313,7 @@ def lines_of(outcome: Outcome) -> list[str]:
     if outcome.in_force:
         remove = f"holdfast retained rm {REMOVED_BY[outcome.selector.kind]}{shlex.quote(outcome.selector.value)}"
         lines.append(
-            f"{outcome.in_force} rows stay because their messages are currently retained: delete those with "
+            f"{counted(outcome.in_force, 'row')} kept, because the messages are currently retained: delete them with "
             f"`{remove}`, then erase again"
         )
     if outcome.dry_run:
