@@ -27,9 +27,10 @@ WIDTH, HEIGHT, CAPTION = 1120, 640, 56
 BACKGROUND, FOREGROUND = "#0f766e", "#ffffff"
 PATIENCE_S = 120
 PATIENCE_MS = PATIENCE_S * 1000
-BETWEEN_VALUES_S = 0.4
+BETWEEN_VALUES_S = 1.5
 
 KITCHEN = "home/kitchen/climate"
+TEMPERATURES = (17.5, 18.2, 19.1, 20.4, 21.5)
 ROOMS = ("attic", "bathroom", "bedroom", "cellar", "hall", "kitchen", "porch", "study")
 
 # A slider is moved by what a hand would cause.
@@ -78,19 +79,26 @@ def publish(url: str, topic: str, payload: str) -> None:
         answer.read()
 
 
-def furnish(url: str) -> None:
-    """A home whose values change for some seconds, so that there is a past to go to."""
+def furnish(url: str) -> list[float]:
+    """A home whose values change for some seconds; returns a moment at which each of them held, in seconds."""
     for number, room in enumerate(ROOMS):
         publish(url, f"home/{room}/light", "on" if number % 3 else "off")
         if room != "kitchen":
             publish(url, f"home/{room}/climate", json.dumps({"temperature": 18 + number / 2, "humidity": 40 + number}))
-    for value in (17.5, 18.2, 19.1, 20.4, 21.0, 21.5):
+    moments = []
+    for value in TEMPERATURES:
         publish(url, KITCHEN, json.dumps({"temperature": value, "humidity": 47, "window": value < 19}))
         publish(url, "home/kitchen/light", "on" if value > 20 else "off")
+        moments.append(time.time() + BETWEEN_VALUES_S / 2)
         time.sleep(BETWEEN_VALUES_S)
     publish(url, "plant/line1/speed", "118")
     publish(url, "plant/line2/speed", "97")
-    time.sleep(BETWEEN_VALUES_S)
+    return moments
+
+
+def history_begins(url: str) -> float:
+    with urllib.request.urlopen(f"{url}/api/v1/history/span", timeout=PATIENCE_S) as answer:
+        return float(json.load(answer)["from_ms"]) / 1000
 
 
 class Film:
@@ -130,7 +138,7 @@ def move(page: Page, part: float) -> None:
     page.wait_for_load_state("networkidle")
 
 
-def act(film: Film, url: str) -> None:
+def act(film: Film, url: str, moments: list[float]) -> None:
     page = film.page
     page.goto(f"{url}/#explorer")
     open_row(page, "home")
@@ -156,13 +164,19 @@ def act(film: Film, url: str) -> None:
     expect(row(page, "home")).to_be_visible()
     film.show("Undo: all of it is back", 2500)
 
+    for close in page.get_by_role("button", name="Close", exact=True).all():
+        if close.get_attribute("tabindex") is None:  # that of the notice, not those of the tree
+            close.click()
     open_row(page, "home")
     open_row(page, "home/kitchen")
     row(page, KITCHEN).click()
     expect(message).to_contain_text("21.5")
-    for part in (0.6, 0.4, 0.2):
-        move(page, part)
-        film.show("Time travel: all of it as it was at any moment", 2000)
+    begin = history_begins(url)
+    for moment in reversed(moments[:-1]):
+        move(page, (moment - begin) / (time.time() - begin))
+        open_row(page, "home")
+        open_row(page, "home/kitchen")
+        film.show("Time travel: all of it as it was at any moment", 1500)
     page.get_by_role("button", name="Back to now").click()
     expect(message).to_contain_text("21.5")
     film.show("And back to now", 1500)
@@ -173,13 +187,13 @@ def main() -> None:
     if program is None:
         raise SystemExit("animation: expected Chromium, found none (Debian: apt-get install chromium)")
     with running_broker() as url, sync_playwright() as playwright:
-        furnish(url)
+        moments = furnish(url)
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
         page.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
         film = Film(page)
-        act(film, url)
+        act(film, url, moments)
         browser.close()
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else TARGET
     film.save(target)
