@@ -79,7 +79,7 @@ def extensions() -> list[Any]:
 def commands() -> dict[str, Any]:
     from setuptools.command.build_ext import build_ext
 
-    class BuildOnAllCores(build_ext):
+    class BuildOnAllCores(build_ext):  # type: ignore[misc]  # it has no types
         """Compiles extensions, and the sources of each, side by side; the largest source first, to end together."""
 
         def build_extensions(self) -> None:
@@ -93,7 +93,7 @@ def commands() -> dict[str, Any]:
                     return [file for files in made for file in files]
 
             self.compiler.compile = compile_together
-            self.parallel = self.parallel or cores
+            self.parallel = cores
             super().build_extensions()
 
     return {"build_ext": BuildOnAllCores}
