@@ -7,7 +7,7 @@ CONFIG := $(wildcard holdfast.toml)
 TSC := scripts/typescript/node_modules/.bin/tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready dependencies run demo cluster test test-cluster test-long check crash jepsen bench bench-spark docs conformance fuzz chaos audit sbom lock image base-image sbom-image wheels site format clean
+.PHONY: help setup ready dependencies run demo cluster test test-cluster test-long check crash jepsen bench bench-spark docs conformance fuzz chaos audit sbom lock image base-image sbom-image wheels animation site format clean
 
 help:
 	@echo 'make setup        install everything, tests and their tools included, into .venv and compile; safe to repeat'
@@ -16,27 +16,28 @@ help:
 	@echo 'make cluster      three log servers and three nodes on this machine, ports printed; Ctrl-C stops all'
 	@echo 'make test         the tests, compiled, and again interpreted where that makes a difference'
 	@echo 'make test-cluster the pipeline on a Spark cluster of two workers and through Spark Connect, the demo, and a broken cluster'
-	@echo 'make test-long    searches for what nobody has found yet: fuzzing, chaos, kills, fresh seeds; BUDGET_S=600 ends in time'
+	@echo 'make test-long    searches for new bugs: fuzzing, chaos, kills, fresh seeds; BUDGET_S=600 ends in time'
 	@echo 'make check        format, lint, types, import contract, links of the documentation'
 	@echo 'make crash        kill the broker ROUNDS times (1000) under load and check that nothing acknowledged is lost'
 	@echo 'make jepsen       break a cluster in every way for ROUNDS rounds (10) and hold its promises against it; SEED, SYSTEM=one'
 	@echo 'make bench        measure Holdfast beside the brokers that are installed, and FlashMQ with FLASHMQ=path;'
 	@echo '                  ONLY=cluster measures three nodes beside the MQTT of three nats-servers'
 	@echo 'make bench-spark  measure the Spark pipeline: fold, past, incremental run, source, lag'
-	@echo 'make docs         write the generated reference pages and types again'
-	@echo 'make conformance  run the conformance tests and write docs/reference/conformance.md again'
+	@echo 'make docs         regenerate the reference pages and types'
+	@echo 'make conformance  run the conformance tests and regenerate docs/reference/conformance.md'
 	@echo 'make fuzz         search for inputs that do harm: TARGET=mqtt_decoder FUZZ_S=600'
 	@echo 'make chaos        2 000 clients that behave badly for a minute, and a pair that must not notice'
 	@echo 'make audit        look up known vulnerabilities of the dependencies'
 	@echo 'make sbom         list what a build is made of, as sbom.json (CycloneDX)'
 	@echo 'make sbom-image   list what the image is made of, as sbom-image.json, from what it installs'
-	@echo 'make lock         write requirements/*.txt again, versions with hashes; ARGS=--upgrade takes the newest'
-	@echo 'make base-image   find out the digest of what the image is built on, and write it down; needs docker'
+	@echo 'make lock         regenerate requirements/*.txt, versions with hashes; ARGS=--upgrade takes the newest'
+	@echo 'make base-image   look up the digest of the base image and record it; needs docker'
 	@echo 'make image        build the image holdfast, from locked packages on a base of known digest; needs docker'
 	@echo 'make wheels       build the wheels of a release into dist/, and try each where nothing else is installed'
-	@echo 'make site         the documentation as pages with a search that works offline, in build/site'
-	@echo 'make format       format the code and mend what the linter can'
-	@echo 'make clean        remove what setup and builds have made, data excepted'
+	@echo 'make animation    film undo and time travel in the dashboard for the README; needs chromium'
+	@echo 'make site         the documentation as a website with offline search, in build/site'
+	@echo 'make format       format the code and fix what the linter can'
+	@echo 'make clean        remove everything that setup and builds created, except data'
 
 setup:
 	@scripts/setup
@@ -129,6 +130,9 @@ image:
 
 wheels:
 	@scripts/wheels
+
+animation: ready
+	@$(BIN)/python scripts/animation.py
 
 site: dependencies
 	@$(BIN)/python scripts/docs_site.py

@@ -1,7 +1,8 @@
 """Builds the hot set with mypyc; everything else about the package stands in pyproject.toml.
 
-The hot set is the per-packet code. It is compiled as one group, because calls between compilation units are slow. The
-load generator's codec calls nothing of it, so it is a group of its own.
+The hot set is the per-packet code. It is compiled as one group, because calls between groups are slow. The load
+generator's codec calls nothing of it, so it is a group of its own. Each module of a group is one C file, so that all
+cores compile and none needs the memory for all of it. Symbols are hidden, so that calls between the files are direct.
 Without a C compiler or Python's headers, or with HOLDFAST_PURE=1, nothing is compiled and the same code runs
 interpreted.
 """
@@ -11,6 +12,7 @@ import os
 import shutil
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +67,39 @@ def extensions() -> list[Any]:
         return []
     from mypyc.build import mypycify
 
-    return [
-        extension
-        for group in GROUPS
-        for extension in mypycify(["--config-file=pyproject.toml", *hot_files(group)], opt_level="3", group_name=group)
-    ]
+    found = []
+    for group in GROUPS:
+        options = ["--config-file=pyproject.toml", *hot_files(group)]
+        found += mypycify(options, opt_level="3", debug_level="0", multi_file=True, group_name=group)
+    for extension in found:
+        extension.extra_compile_args.append("-fvisibility=hidden")
+    return found
+
+
+def commands() -> dict[str, Any]:
+    from setuptools.command.build_ext import build_ext
+
+    class BuildOnAllCores(build_ext):  # type: ignore[misc]  # it has no types
+        """Compiles extensions, and the sources of each, side by side; the largest source first, to end together."""
+
+        def build_extensions(self) -> None:
+            cores = len(os.sched_getaffinity(0))
+            compile_in_order = self.compiler.compile
+
+            def compile_together(sources: list[str], **options: Any) -> list[str]:
+                largest_first = sorted(sources, key=lambda source: Path(source).stat().st_size, reverse=True)
+                with ThreadPoolExecutor(cores) as workers:
+                    made = workers.map(lambda source: compile_in_order([source], **options), largest_first)
+                    return [file for files in made for file in files]
+
+            self.compiler.compile = compile_together
+            self.parallel = cores
+            super().build_extensions()
+
+    return {"build_ext": BuildOnAllCores}
 
 
 if __name__ == "__main__":
     from setuptools import setup
 
-    setup(ext_modules=extensions())
+    setup(ext_modules=extensions(), cmdclass=commands())

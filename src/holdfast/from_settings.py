@@ -155,11 +155,12 @@ def what_is_recorded(settings: Settings) -> str:
     where = "" if table.filter == ["#"] else f" to {', '.join(table.filter)}"
     bounds = [f"for {format_duration(table.retention)}"] if table.retention else []
     bounds += [f"until the table has {format_size(table.retention_bytes)}"] if table.retention_bytes else []
-    kept = " or ".join(bounds) or "for ever"
+    kept = " or ".join(bounds) or "forever"
     first = ", whichever comes first" if len(bounds) > 1 else ""
     return (
-        f"history: {what}{where} becomes a row and stays {kept}{first}; what is retained now stays in any case. Other "
-        "choices are history.record (retained, all), history.retention and history.retention_bytes (0 is no limit)"
+        f"history: {what}{where} is recorded and kept {kept}{first}; rows of currently retained messages are always "
+        "kept. To change this, set history.record (retained, all), history.retention and history.retention_bytes "
+        "(0 means no limit)"
     )
 
 

@@ -426,7 +426,7 @@ class Server:
             listeners = settings.listeners()
             trusts = [make_trust(settings, listener) if listener.is_tls else None for listener in listeners]
         except (ConfigError, OSError) as error:
-            log.error("reload failed, everything stays as it was", extra={"error": str(error)})
+            log.error("reload failed, nothing was changed", extra={"error": str(error)})
             return
         diagnostics.configure(settings.log.level, settings.log.format)
         self.broker.set_access(access)
@@ -451,13 +451,13 @@ class Server:
             self.http.authenticator.replace(keys, users, settings.api.admins, others_log_in(settings))
             self.http.room.end_revoked()
             if self.http.authenticator.is_closed:
-                log.warning("nobody may use the API: clients log in, and there is no api.key_file")
+                log.warning("the API answers nobody: clients log in, but there is no api.key_file")
         self.loaded = replace(loaded, settings=settings)
         log.info("reloaded certificates, log level, users, access rules, bans, retainer limits and policies")
         if ended:
-            log.info("ended connections whose login does not hold any more", extra={"count": ended})
+            log.info("closed connections whose login is no longer valid", extra={"count": ended})
         if left:
-            log.warning("these settings need a restart and stay as they were", extra={"settings": ", ".join(left)})
+            log.warning("these settings need a restart and keep their old values", extra={"settings": ", ".join(left)})
         warn_of_secrets(settings)
 
     async def stop(self) -> None:
@@ -568,7 +568,9 @@ def names_of(passwords: PasswordFile | None) -> frozenset[str]:
 
 def warn_of_secrets(settings: Settings) -> None:
     for key, path in exposed_secrets(settings):
-        log.warning("everybody on this machine can read a secret, expected mode 0600", extra={"key": key, "file": path})
+        log.warning(
+            "every user of this machine can read a secret, expected mode 0600", extra={"key": key, "file": path}
+        )
 
 
 def others_log_in(settings: Settings) -> bool:

@@ -94,6 +94,12 @@ def test_a_quantity_that_makes_no_sense_changes_nothing(api: Api, value: str) ->
     assert api.ok("GET", "/api/v5/mqtt/retainer") == before
 
 
+def test_a_setting_that_emqx_does_not_have_either_is_an_error_that_names_it(api: Api) -> None:
+    refused = api.put("/api/v5/mqtt/retainer", json={"enable": True, "max_payload": "1KB"})
+    assert (refused.status_code, "'max_payload'" in refused.json()["message"]) == (400, True)
+    api.ok("PUT", "/api/v5/mqtt/retainer", json=api.ok("GET", "/api/v5/mqtt/retainer"))
+
+
 def test_clients_are_listed_inspected_and_disconnected(api: Api, unique: Unique) -> None:
     with api.broker.client(5) as client:
         client.connect(unique.client("a"), keep_alive=60)

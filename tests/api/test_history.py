@@ -49,7 +49,7 @@ def test_by_default_only_publishes_with_retain_are_rows_and_the_answer_says_so(
         client.publish("t", b"2", qos=1, retain=True)
         assert [row["text"] for row in api.history("t", 2)] == ["2", "1"]
         assert api.ok("GET", "/api/v1/history", params={"topic": "t"})["live_from"] == 0
-    assert "every publish with RETAIN becomes a row and stays for 30d or until the table has 10GiB" in broker.output
+    assert "every publish with RETAIN is recorded and kept for 30d or until the table has 10GiB" in broker.output
 
 
 def test_a_broker_that_is_told_to_record_all_says_from_where_on_it_does(

@@ -84,7 +84,7 @@ def test_what_a_client_published_is_gone_from_the_disk_while_the_broker_runs(
     assert found_in(folder.history, range(1, 5)) == [1, 2, 3, 4]
     shown = erase(folder, "--client", "phone", "--dry-run")
     assert (shown.returncode, "would erase 3 rows" in shown.stdout) == (0, True), shown.stderr
-    assert ("home/a" in shown.stdout, "1 rows stay" in shown.stdout) == (True, True)
+    assert ("home/a" in shown.stdout, "1 row kept" in shown.stdout) == (True, True)
     assert len(rows_in_history(broker, "home/a", 4)) == 4
     done = erase(folder, "--client", "phone", "--yes", "--json")
     assert done.returncode == 0, done.stderr
@@ -283,6 +283,6 @@ def test_where_nobody_writes_a_history_it_does_not_wait_for_ever(
     folder.journal.mkdir(parents=True)
     request = erasures.ask(folder, "user", "alice", 1)
     monkeypatch.setattr(command, "BEGUN_AFTER_S", 0.0)
-    with pytest.raises(UsageError, match="nobody has begun to erase"):
+    with pytest.raises(UsageError, match="the erasure has not started"):
         asyncio.run(command.done_of(folder, request.name))
     assert erasures.first_due(folder) == request  # it stands, for when there is one

@@ -57,7 +57,7 @@ def test_a_broker_with_a_broken_configuration_does_not_start(tmp_path: Path, nam
 def test_a_listener_open_to_the_network_without_logins_does_not_start(tmp_path: Path, listen: str) -> None:
     code, said = outcome(tmp_path, "", listen)
     assert code != 0
-    assert "asks nobody to log in" in said
+    assert "requires no login" in said
 
 
 @pytest.mark.parametrize("rules", ["", "# nothing\n"])
@@ -89,7 +89,7 @@ def test_rules_that_cannot_be_reloaded_leave_the_old_ones_in_force(guarded: Star
         site.rules.unlink()
     else:
         site.rules.write_text(broken)
-    site.reload("reload failed, everything stays as it was")
+    site.reload("reload failed, nothing was changed")
     writer.publish("closed", b"1", qos=1)
     writer.publish("open/1", b"1", qos=1)
     spy.expect(Publish, topic="open/1")
@@ -100,7 +100,7 @@ def test_rules_that_cannot_be_reloaded_leave_the_old_ones_in_force(guarded: Star
 def test_users_that_cannot_be_reloaded_stay_the_old_ones(guarded: Start) -> None:
     site = guarded()
     (site.folder / "users").write_text("intruder:plain\n")
-    site.reload("reload failed, everything stays as it was")
+    site.reload("reload failed, nothing was changed")
     site.enter("owner")
     client = site.open(5)
     client.send(wire.connect("x", version=5, username="intruder", password=b"plain"))

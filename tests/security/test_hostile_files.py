@@ -242,4 +242,4 @@ def test_a_folder_that_everybody_can_write_to_is_remarked_on(
     data.mkdir()
     data.chmod(0o777)
     broker = start_broker(args=["--data", str(data)], history__enable=False)
-    assert "everybody can write to the data folder" in broker.output
+    assert "every user can write to the data folder" in broker.output

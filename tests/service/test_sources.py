@@ -208,7 +208,7 @@ found_by("hidden left out", [], contains="hidden")
 found_by("its own filter when hidden", ["$hidden/x"], filter="$hidden/#")
 
 
-@case(("UsageError", "hidden topics go with the filter '#' only, got 'a/#'"))
+@case(("UsageError", "hidden topics are possible with the filter '#' only, got 'a/#'"))
 async def hidden_topics_go_with_everything_only(services: Services) -> object:
     return await services.find(filter="a/#", hidden=True)
 

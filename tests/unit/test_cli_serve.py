@@ -25,5 +25,5 @@ def test_every_problem_has_a_line_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_listener_open_to_strangers_keeps_the_broker_from_starting(tmp_path: Path) -> None:
-    assert "asks nobody to log in" in refused(tmp_path, "--listen", "tcp://0.0.0.0:0")
+    assert "requires no login" in refused(tmp_path, "--listen", "tcp://0.0.0.0:0")
     assert not (tmp_path / "data").exists()

@@ -44,14 +44,14 @@ def test_it_is_named_because_it_needs_a_restart(change: dict[str, object], named
     [
         (
             {},
-            "every publish with RETAIN becomes a row and stays for 30d or until the table has 10GiB, whichever comes",
+            "every publish with RETAIN is recorded and kept for 30d or until the table has 10GiB, whichever comes",
         ),
-        ({"record": "all", "retention": 0}, "every publish becomes a row and stays until the table has 10GiB;"),
+        ({"record": "all", "retention": 0}, "every publish is recorded and kept until the table has 10GiB;"),
         (
             {"filter": ["a/#", "b"], "retention_bytes": 0},
-            "every publish with RETAIN to a/#, b becomes a row and stays for 30d;",
+            "every publish with RETAIN to a/#, b is recorded and kept for 30d;",
         ),
-        ({"retention": 0, "retention_bytes": 0}, "stays for ever; what is retained now stays in any case."),
+        ({"retention": 0, "retention_bytes": 0}, "kept forever; rows of currently retained messages are always kept."),
     ],
 )
 def test_the_log_says_what_is_recorded_for_how_long_and_how_to_change_it(history: dict[str, object], said: str) -> None:

@@ -1,4 +1,4 @@
-"""SECURITY.md ends with what is promised: every setting that it names is one, and every test that it names is there."""
+"""SECURITY.md ends with a table of guarantees: every setting and every test that it names exists."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ REFERENCE = (ROOT / "docs/reference/configuration.md").read_text()
 def promises() -> list[tuple[str, str, str]]:
     """(promise, settings, test) of each row that is no heading."""
     text = (ROOT / "SECURITY.md").read_text()
-    table = text[text.index("\n## Promises\n") :]
+    table = text[text.index("\n## Guarantees\n") :]
     rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in re.findall(r"^\|.*\|$", table, re.M)]
     return [(row[0], row[1], row[2]) for row in rows[2:] if not row[0].startswith("**")]
 

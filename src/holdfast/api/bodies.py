@@ -102,7 +102,7 @@ class Body:
                 async with asyncio.timeout_at(deadline + len(self.data) / PACE):
                     message = await self.receive()
             except TimeoutError:
-                raise Problem(408, "the body came too slowly, or not at all") from None
+                raise Problem(408, "the body arrived too slowly, or not at all") from None
             if message["type"] != "http.request":
                 raise Problem(400, "the connection ended before the body did")
             self.data += message.get("body", b"")

@@ -37,13 +37,13 @@ class BulkDelete:
         """Delete what a dry run has counted. Raises Problem when the token is not for what matches now."""
         expires, _, signature = token.partition(".")
         if not expires.isascii() or not expires.isdigit() or int(expires) < time.time():
-            raise Problem(409, "the token is too old or none of ours, expected one from a dry run just made")
+            raise Problem(409, "the token is too old or unknown, expected one from a recent dry run")
         found = await self.retained.find_writable(conditions, caller)
         expected = self.sign(conditions, caller, len(found), int(expires))
         if not hmac.compare_digest(expected.encode(), signature.encode()):
             raise Problem(
                 409,
-                f"the token is not for this: {len(found)} messages match now; look again with a dry run",
+                f"the token does not match: {len(found)} messages match now; repeat the dry run",
                 count=len(found),
             )
         return await self.retained.remove(found, caller)

@@ -28,5 +28,8 @@ class SealedCursors:
         except (InvalidToken, ValueError):
             found = name = place = ""
         if (found, name) != (listing, caller.name):
-            raise Problem(410, "the cursor is too old or not for this, expected `next` of the page before: start again")
+            raise Problem(
+                410,
+                "the cursor is too old or of another listing, expected `next` of the previous page: start again",
+            )
         return place

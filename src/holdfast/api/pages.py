@@ -60,7 +60,9 @@ class CursorPages:
         name, _, number = token.rpartition(".")
         listing = self.listings.get(name)
         if listing is None or listing.caller != caller or number not in (str(listing.number), str(listing.number - 1)):
-            raise Problem(410, "the cursor is used up or too old, expected one from the page before: start again")
+            raise Problem(
+                410, "the cursor has been used or is too old, expected one from the previous page: start again"
+            )
         if number == str(listing.number - 1):
             return listing.last, None if listing.cursor.ended else f"{name}.{listing.number}"
         return await self.page(name, listing, limit, most_bytes)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from holdfast import quantity
 from holdfast.api.auth import address_of, token_of
@@ -113,6 +113,12 @@ ExpiryMs = Annotated[int, BeforeValidator(expiry_ms_of), NUMBER_OR_TEXT]
 Size = Annotated[int, BeforeValidator(size_of), NUMBER_OR_TEXT]
 
 
+# Settings of EMQX's retainer that have no counterpart here; scripts may send back all that they were given.
+WITHOUT_EFFECT = frozenset(
+    {"msg_clear_interval", "stop_publish_clear_msg", "allow_never_expire", "delivery_rate", "flow_control"}
+)
+
+
 class Retainer(BaseModel):
     """Durations as `30s`, `5m`, sizes as `1MB`, or plain numbers."""
 
@@ -122,6 +128,14 @@ class Retainer(BaseModel):
     msg_expiry_interval: ExpiryMs | None = None
     max_payload_size: Size | None = None
     backend: Backend | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_names(cls, given: object) -> object:
+        unknown = sorted(set(given) - set(cls.model_fields) - WITHOUT_EFFECT) if isinstance(given, dict) else []
+        if unknown:
+            raise ValueError(f"expected settings of EMQX's retainer, got {unknown[0]!r}")
+        return given
 
 
 @router.put("/mqtt/retainer", summary="Change settings of the retainer, until the next start")

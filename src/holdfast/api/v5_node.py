@@ -190,7 +190,7 @@ async def add_ban(request: Request, services: ServicesDep, caller: CallerDep, as
     note = Note(asked.by or caller.name, asked.reason, iso(now_ms), moment(ends_ms))
     lasts_s = None if ends_ms is None else (ends_ms - now_ms) / 1000
     if lasts_s is not None and not 0 < lasts_s < LONGEST_BAN_S:
-        raise Problem(400, "until is over or too far away, expected a moment of the next ten years, or none")
+        raise Problem(400, "until is in the past or too far away, expected a time within the next ten years, or none")
     kind, who = services.banned.add(asked.kind, asked.who, note, lasts_s, address_of(request))
     return JSONResponse(ban_shape(kind, who, note))
 

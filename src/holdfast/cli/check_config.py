@@ -33,27 +33,35 @@ def check_config(
     data: Data = None,
     assignments: Assignments = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    changed: Annotated[bool, typer.Option("--changed", help="Leave out what has its default.")] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Show only settings that differ from their defaults.")
+    ] = False,
     who: Annotated[
         str | None,
-        typer.Option("--who", metavar="USER", help="Explain the rights of this user; '' is one without a name."),
+        typer.Option(
+            "--who", metavar="USER", help="Explain the permissions of this user; '' means an anonymous client."
+        ),
     ] = None,
     can: Annotated[
         tuple[str, str] | None,
-        typer.Option("--can", metavar="ACTION TOPIC", help="What --who wants: publish, subscribe, retain or receive."),
+        typer.Option(
+            "--can", metavar="ACTION TOPIC", help="What --who wants to do: publish, subscribe, retain or receive."
+        ),
     ] = None,
     client_id: Annotated[str, typer.Option("--client-id", metavar="ID", help="Client id of --who.")] = "",
-    qos: Annotated[int | None, typer.Option("--qos", min=0, max=2, help="QoS that --who wants.")] = None,
-    certificate: Annotated[bool, typer.Option("--certificate", help="--who has shown a certificate.")] = False,
+    qos: Annotated[int | None, typer.Option("--qos", min=0, max=2, help="QoS requested by --who.")] = None,
+    certificate: Annotated[
+        bool, typer.Option("--certificate", help="--who has presented a client certificate.")
+    ] = False,
 ) -> None:
     """
-    Show the effective settings, where each came from, and problems.
+    Show the effective settings, where each one came from, and any problems.
 
-    Reads flags, environment and file as `holdfast serve` does and starts nothing. The exit code is 1 when there is a
-    problem, else 0. With `--who` and `--can` it says whether a user may do something and which rule decides; the exit
-    code is then 1 for no.
+    Reads flags, environment and file like `holdfast serve`, but starts nothing. The exit code is 1 if there is a
+    problem, otherwise 0. With `--who` and `--can` it says whether a user is allowed to do something and which rule
+    decides; the exit code is then 1 if not.
 
-    For a node of a cluster it also says of each setting whether it is the cluster's, the same on all nodes, or its own.
+    On a node of a cluster it also says whether each setting is shared by all nodes or belongs to this node.
 
     Examples:
 
@@ -120,7 +128,7 @@ def _warnings(settings: Settings | None) -> list[tuple[str, str]]:
     if settings is None:
         return []
     found = [
-        (key, f"everybody on this machine can read {path}, expected mode 0600")
+        (key, f"every user of this machine can read {path}, expected mode 0600")
         for key, path in exposed_secrets(settings)
     ]
     return [*found, *unanswered(settings)]

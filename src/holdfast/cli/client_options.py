@@ -28,11 +28,11 @@ _WILL: Final = "Will"
 
 Host = Annotated[
     str | None,
-    typer.Option("-h", "--host", help="Host of the broker; localhost if not given.", rich_help_panel=_BROKER),
+    typer.Option("-h", "--host", help="Host name of the broker; default localhost.", rich_help_panel=_BROKER),
 ]
 Port = Annotated[
     int | None,
-    typer.Option("-p", "--port", help="Port: 1883, or 8883 with TLS, if not given.", rich_help_panel=_BROKER),
+    typer.Option("-p", "--port", help="Port; default 1883, or 8883 with TLS.", rich_help_panel=_BROKER),
 ]
 Url = Annotated[
     str | None,
@@ -40,19 +40,20 @@ Url = Annotated[
         "-L",
         "--url",
         metavar="URL",
-        help="All at once: mqtt[s]://[user[:password]@]host[:port]/topic. A WebSocket is ws[s]://host:port/mqtt, with "
-        "the topic in -t.",
+        help="All of it as a URL: mqtt[s]://[user[:password]@]host[:port]/topic. For WebSocket, "
+        "ws[s]://host:port/mqtt, with the topic in -t.",
         rich_help_panel=_BROKER,
     ),
 ]
 Unix = Annotated[
-    str | None, typer.Option("--unix", metavar="PATH", help="Use a Unix socket instead.", rich_help_panel=_BROKER)
+    str | None,
+    typer.Option("--unix", metavar="PATH", help="Connect to a Unix socket instead.", rich_help_panel=_BROKER),
 ]
 Bind = Annotated[
     str | None, typer.Option("-A", metavar="ADDRESS", help="Connect from this address.", rich_help_panel=_BROKER)
 ]
 NoDelay = Annotated[
-    bool, typer.Option("--nodelay", help="Accepted for compatibility: always so.", rich_help_panel=_BROKER)
+    bool, typer.Option("--nodelay", help="Accepted for compatibility; always on.", rich_help_panel=_BROKER)
 ]
 KeepAlive = Annotated[
     int, typer.Option("-k", "--keepalive", min=0, max=65535, help="Keep alive in seconds.", rich_help_panel=_BROKER)
@@ -74,7 +75,7 @@ PropertyWords = Annotated[
         "-D",
         "--property",
         metavar="COMMAND IDENTIFIER VALUE",
-        help="An MQTT 5 property, for instance `-D publish content-type text/plain` or `-D publish user-property NAME "
+        help="An MQTT 5 property, for example `-D publish content-type text/plain` or `-D publish user-property NAME "
         "VALUE`. Selects MQTT 5.",
         rich_help_panel=_BROKER,
     ),
@@ -84,11 +85,13 @@ Password = Annotated[str | None, typer.Option("-P", "--pw", help="Password.", ri
 ClientId = Annotated[str | None, typer.Option("-i", "--id", help="Client id.", rich_help_panel=_IDENTITY)]
 ClientIdPrefix = Annotated[
     str | None,
-    typer.Option("-I", "--id-prefix", help="Client id that ends in the process id.", rich_help_panel=_IDENTITY),
+    typer.Option(
+        "-I", "--id-prefix", help="Prefix of a client id; the process id is appended.", rich_help_panel=_IDENTITY
+    ),
 ]
 KeepSession = Annotated[
     bool,
-    typer.Option("-c", "--disable-clean-session", help="Keep the session; needs -i.", rich_help_panel=_IDENTITY),
+    typer.Option("-c", "--disable-clean-session", help="Keep the session; requires -i.", rich_help_panel=_IDENTITY),
 ]
 SessionExpiry = Annotated[
     str | None,
@@ -103,31 +106,32 @@ WillTopic = Annotated[
     str | None, typer.Option("--will-topic", help="Topic of the will message.", rich_help_panel=_WILL)
 ]
 WillPayload = Annotated[
-    str | None, typer.Option("--will-payload", help="Its payload; empty if not given.", rich_help_panel=_WILL)
+    str | None, typer.Option("--will-payload", help="Its payload; default empty.", rich_help_panel=_WILL)
 ]
 WillQos = Annotated[int | None, typer.Option("--will-qos", min=0, max=2, help="Its QoS.", rich_help_panel=_WILL)]
 WillRetain = Annotated[bool, typer.Option("--will-retain", help="Retain it.", rich_help_panel=_WILL)]
 CaFile = Annotated[
-    str | None, typer.Option("--cafile", metavar="FILE", help="Certificates to trust.", rich_help_panel=_TLS)
+    str | None, typer.Option("--cafile", metavar="FILE", help="Trusted certificates.", rich_help_panel=_TLS)
 ]
 CaPath = Annotated[
-    str | None, typer.Option("--capath", metavar="DIR", help="Folder of certificates to trust.", rich_help_panel=_TLS)
+    str | None, typer.Option("--capath", metavar="DIR", help="Folder with trusted certificates.", rich_help_panel=_TLS)
 ]
-Cert = Annotated[str | None, typer.Option("--cert", metavar="FILE", help="Own certificate.", rich_help_panel=_TLS)]
+Cert = Annotated[str | None, typer.Option("--cert", metavar="FILE", help="Client certificate.", rich_help_panel=_TLS)]
 Key = Annotated[str | None, typer.Option("--key", metavar="FILE", help="Its private key.", rich_help_panel=_TLS)]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Do not check the name on the certificate.", rich_help_panel=_TLS)
+    bool, typer.Option("--insecure", help="Do not verify the host name in the certificate.", rich_help_panel=_TLS)
 ]
 Ciphers = Annotated[str | None, typer.Option("--ciphers", help="OpenSSL cipher list.", rich_help_panel=_TLS)]
 TlsVersion = Annotated[
-    str | None, typer.Option("--tls-version", help="tlsv1.2 or tlsv1.3 and no other.", rich_help_panel=_TLS)
+    str | None, typer.Option("--tls-version", help="Use only tlsv1.2 or tlsv1.3.", rich_help_panel=_TLS)
 ]
-TlsAlpn = Annotated[str | None, typer.Option("--tls-alpn", help="Protocol to ask for.", rich_help_panel=_TLS)]
+TlsAlpn = Annotated[str | None, typer.Option("--tls-alpn", help="ALPN protocol to request.", rich_help_panel=_TLS)]
 OsCerts = Annotated[
-    bool, typer.Option("--tls-use-os-certs", help="TLS, trusting what the system trusts.", rich_help_panel=_TLS)
+    bool,
+    typer.Option("--tls-use-os-certs", help="Use TLS with the system's trusted certificates.", rich_help_panel=_TLS),
 ]
-Debug = Annotated[bool, typer.Option("-d", "--debug", help="Show each packet on stderr.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print no errors; the exit code still says so.")]
+Debug = Annotated[bool, typer.Option("-d", "--debug", help="Log each packet to stderr.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Do not print errors; the exit code still reports them.")]
 # mosquitto's codes: its libraries' numbers where the network fails, the broker's reason code where it refuses.
 FAILED: Final = 1
 LOST: Final = 7
@@ -183,7 +187,7 @@ def resolve(flags: Flags, commands: tuple[str, ...], max_inflight: int = 20, rec
         username = location.username if username is None else username
         password = location.password if password is None else password
     if password is not None and username is None and version != V5:
-        raise UsageError("-P without -u needs MQTT 5: a password alone does not exist before")
+        raise UsageError("-P without -u needs MQTT 5: earlier versions do not allow a password without a user name")
     options = Options(
         client_id=_client_id(flags, version),
         version=version,

@@ -29,10 +29,10 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 @app.callback()
 def cluster() -> None:
     """
-    Look at the nodes of a cluster; drain, remove and compare them; begin a cluster with what a broker has.
+    Show, drain, remove and compare the nodes of a cluster, or turn a single broker into one.
 
-    Asks any node that runs (`--url`, or HOLDFAST_URL), through its HTTP listener. The exit code is 0 when all is well,
-    1 when something is wrong or failed, 2 when the command line is wrong.
+    Asks any running node (`--url`, or HOLDFAST_URL) through its HTTP listener. The exit code is 0 on success, 1 if
+    something is wrong or failed, 2 for a usage error.
 
     Examples:
 
@@ -47,9 +47,9 @@ def cluster() -> None:
 @app.command()
 def status(url: Url = DEFAULT_URL, key: Key = "", as_json: AsJson = False) -> None:
     """
-    Show the nodes: epoch, how far each has read the log, how far it is behind, and whether it has read the same.
+    Show the nodes: epoch, position in the log, lag, and whether their state agrees.
 
-    The exit code is 1 when a node is not up, not ready, or has read something else, and when the broker stands alone.
+    The exit code is 1 if a node is down, not ready or disagrees, or if the broker is not part of a cluster.
 
     Examples:
 
@@ -61,7 +61,9 @@ def status(url: Url = DEFAULT_URL, key: Key = "", as_json: AsJson = False) -> No
     if as_json:
         print(json.dumps(told, indent=2, ensure_ascii=False))
     elif told["alone"]:
-        out.print("this broker stands alone; `holdfast serve --cluster URLS --node NAME` starts a node of a cluster")
+        out.print(
+            "this broker is not part of a cluster; `holdfast serve --cluster URLS --node NAME` starts a node of one"
+        )
     else:
         print_status(told)
     raise typer.Exit(WRONG if told["alone"] or not all(map(is_well, told["nodes"])) else 0)
@@ -123,10 +125,10 @@ def hash_text(node: dict[str, Any]) -> str:
 @app.command()
 def drain(node: Node, url: Url = DEFAULT_URL, key: Key = "", as_json: AsJson = False) -> None:
     """
-    Send the clients of a node to the others, and let it accept none until it is started again.
+    Move the clients of a node to the others, and accept no new ones on it until it is restarted.
 
-    It goes on reading the log, and can be stopped without anybody noticing. Clients of MQTT 5 are told where to go, as
-    far as the nodes have `cluster.advertise`.
+    The node keeps reading the log, and can be stopped without clients noticing. MQTT 5 clients are sent a Server
+    Reference if the nodes have `cluster.advertise` set.
 
     Examples:
 
@@ -139,7 +141,7 @@ def drain(node: Node, url: Url = DEFAULT_URL, key: Key = "", as_json: AsJson = F
 @app.command()
 def remove(node: Node, url: Url = DEFAULT_URL, key: Key = "", as_json: AsJson = False) -> None:
     """
-    Forget a node that will not come back. It has to be stopped; sessions of its clients stay.
+    Forget a node that will not come back. It must be stopped; the sessions of its clients are kept.
 
     Examples:
 
@@ -159,9 +161,9 @@ def tell(done: dict[str, Any], as_json: bool, text: str) -> None:
 @app.command()
 def verify(url: Url = DEFAULT_URL, key: Key = "", as_json: AsJson = False) -> None:
     """
-    Let every node work out a hash of its retained messages and sessions at the same position, and compare them.
+    Compare a hash of the retained messages and sessions of every node at the same log position.
 
-    The exit code is 1 when two differ, or one that is up does not answer.
+    The exit code is 1 if two hashes differ, or if a node that is up does not answer.
 
     Examples:
 
@@ -188,11 +190,11 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """
-    Begin a cluster with what a broker alone has stored: its retained messages and its sessions.
+    Start a cluster from the data of a single broker: its retained messages and sessions.
 
-    Takes a data folder while no broker uses it, puts its state where nodes find it, and makes the folder that of the
-    first node. Nodes that start with an empty folder then begin with the same state. It is refused when the log has
-    messages already: then there is a cluster. The history stays where it is, with the first node.
+    Takes a data folder that no broker is using, uploads its state for the other nodes, and makes the folder that of the
+    first node. Nodes that start with an empty folder then begin with the same state. The command refuses to run if the
+    log already has messages, because then there is a cluster. The history stays with the first node.
 
     Examples:
 

@@ -14,17 +14,17 @@ from holdfast.storage.folder import DataFolder
 
 
 def doctor(
-    folder: Annotated[Path, typer.Argument(help="The data folder, as given to serve with --data.")],
+    folder: Annotated[Path, typer.Argument(help="The data folder, as passed to `holdfast serve --data`.")],
     repair: Annotated[
-        bool, typer.Option("--repair", help="Repair what is wrong; what is taken out goes to quarantine/.")
+        bool, typer.Option("--repair", help="Repair what is damaged; anything removed is moved to quarantine/.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """
-    Check a data folder while no broker uses it, and repair it on request.
+    Check a data folder that no broker is using and, if asked, repair it.
 
-    Reads journal, state and history in full and changes nothing without --repair. The exit code is 1 when something is
-    wrong (still, after a repair), else 0.
+    Reads the journal, the state and the history in full; changes nothing without --repair. The exit code is 1 if there
+    is a problem (or one is left after a repair), otherwise 0.
 
     Examples:
 

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from holdfast.cli.options import Config
 from holdfast.cli.pipeline_setup import Data, Tables, find_locations
-from holdfast.cli.retained_display import escape, notes, out, progress
+from holdfast.cli.retained_display import counted, escape, notes, out, progress
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.erased import Selector
 from holdfast.service.requests import check_filter
@@ -44,7 +44,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 @app.callback()
 def history() -> None:
     """
-    Erase from the history, for good.
+    Erase data from the history permanently.
 
     `holdfast retained history` and `at` show what is in it.
 
@@ -75,36 +75,37 @@ class Outcome:
 @app.command()
 def erase(
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="FILTER", help="What was published to topics of this filter.")
+        str | None,
+        typer.Option("--topic", metavar="FILTER", help="Erase what was published to topics matching this filter."),
     ] = None,
     user: Annotated[
-        str | None, typer.Option("--user", metavar="NAME", help="What this user has published, wherever.")
+        str | None, typer.Option("--user", metavar="NAME", help="Erase everything this user has published.")
     ] = None,
     client: Annotated[
-        str | None, typer.Option("--client", metavar="ID", help="What the client of this id has published.")
+        str | None,
+        typer.Option("--client", metavar="ID", help="Erase everything the client with this id has published."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be erased; so it is without --yes.")
+        bool, typer.Option("--dry-run", help="Only show what would be erased; the default without --yes.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Erase it. It cannot be brought back.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Erase it. This cannot be undone.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     tables: Tables = None,
     data: Data = None,
     config: Config = None,
 ) -> None:
     """
-    Erase rows from the history, their older versions and the pipeline's tables, off the disk.
+    Erase rows from the history, its older versions and the pipeline's tables, and delete them from disk.
 
-    Works on the broker's machine, as the broker's user, while the broker runs or does not. A row without payload says
-    afterwards when, what and how many: see `holdfast history erasures`. Where somebody else's value came before an
-    erased one, an empty row without publisher stays in its place.
+    Run it on the broker's machine as the broker's user; the broker may be running or stopped. A row without payload
+    then records when, what and how many rows were erased: see `holdfast history erasures`. If an erased value replaced
+    one by another publisher, an empty row without publisher stays in its place.
 
-    What is retained now is not touched: those messages, and their rows, go with `holdfast retained rm`. Then erase
-    again. Copies elsewhere are not touched either: backups, exports, messages that wait for absent clients.
+    Currently retained messages are not touched: delete them with `holdfast retained rm`, then erase again. Copies
+    elsewhere are not touched either: backups, exports, messages queued for offline clients.
 
-    A command that is cut off leaves its request behind: the broker carries it out, and so does the next try. The exit
-    code is 0 when something was found or erased, 1 when nothing was or something failed, 2 when the command line is
-    wrong.
+    If the command is interrupted, its request is kept and completed by the broker or by running the command again. The
+    exit code is 0 if something was found or erased, 1 if nothing was or something failed, 2 for a usage error.
 
     Examples:
 
@@ -128,8 +129,8 @@ def erase(
     folder = folder_of(data, config)
     if not yes:
         upto, found = look(folder, selector)
-        counted = in_tables(where.tables, folder, selector, None)
-        report(Outcome(True, selector, upto, found.rows.num_rows, len(found.in_force), counted), as_json, found)
+        in_them = in_tables(where.tables, folder, selector, None)
+        report(Outcome(True, selector, upto, found.rows.num_rows, len(found.in_force), in_them), as_json, found)
     done = asyncio.run(carry_out(folder, erasures.ask(folder, kind, value, now_ms())))
     try:
         gone = in_tables(where.tables, folder, selector, done.name)
@@ -144,14 +145,14 @@ def erase(
 
 @app.command("erasures")
 def list_erasures(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")] = False,
     data: Data = None,
     config: Config = None,
 ) -> None:
     """
-    List what has been erased, as the history says it.
+    List past erasures, as recorded in the history.
 
-    The exit code is 1 when nothing was.
+    The exit code is 1 if there are none.
 
     Examples:
 
@@ -221,8 +222,8 @@ async def done_of(folder: DataFolder, name: str) -> erasures.Request:
                 bar.update(task, description="erasing", completed=request.files, total=request.of or None)
             elif time.monotonic() > patience and not is_locked(folder.root / LOCK_NAME):
                 raise UsageError(
-                    "nobody has begun to erase: the broker on this folder seems to keep no history (history.enable). "
-                    "Stop it and try again, or turn its history on: the request is kept"
+                    "the erasure has not started: the broker on this folder seems to keep no history "
+                    "(history.enable). Stop it and try again, or turn its history on; the request is kept"
                 )
             await asyncio.sleep(LOOK_EVERY_S)
 
@@ -301,24 +302,25 @@ def print_found(found: "Found") -> None:
 
 def lines_of(outcome: Outcome) -> list[str]:
     verb = "would erase" if outcome.dry_run else "erased"
-    lines = [f"{verb} {outcome.rows} rows of the history up to offset {outcome.upto}, selected by {outcome.selector}"]
+    rows = counted(outcome.rows, "row")
+    lines = [f"{verb} {rows} of the history up to offset {outcome.upto}, selected by {outcome.selector}"]
     tables = outcome.tables or {}
-    lines += [f"{verb} {count} rows of the pipeline's table {name}" for name, count in tables.items() if count]
+    lines += [f"{verb} {counted(n, 'row')} of the pipeline's table {name}" for name, n in tables.items() if n]
     if outcome.tables is None:
         lines.append(
-            "a pipeline run is at work: it erases from its tables by itself, after its next look at the history"
+            "a pipeline run is in progress: it erases from its tables by itself when it next reads the history"
         )
     if outcome.in_force:
         remove = f"holdfast retained rm {REMOVED_BY[outcome.selector.kind]}{shlex.quote(outcome.selector.value)}"
         lines.append(
-            f"{outcome.in_force} rows stay, because their messages are retained now: remove these with `{remove}`, and "
-            "erase again"
+            f"{counted(outcome.in_force, 'row')} kept, because the messages are currently retained: delete them with "
+            f"`{remove}`, then erase again"
         )
     if outcome.dry_run:
         lines.append("nothing is erased without --yes")
     elif outcome.in_journal:
         lines.append(
-            "the journal still has them: a part of the broker has not come past them yet. They go from the disk as "
-            "soon as it has, without anything to be done"
+            "the journal still holds them, because part of the broker has not read past them yet. They are deleted "
+            "from disk as soon as it has; there is nothing you need to do"
         )
     return lines

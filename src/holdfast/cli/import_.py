@@ -44,7 +44,9 @@ Source = Annotated[
 ]
 Data = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="Into a data folder that no broker runs on; made where there is none."),
+    typer.Option(
+        "--data", metavar="DIR", help="Import into a data folder that no broker is using; created if it does not exist."
+    ),
 ]
 Url = Annotated[
     str,
@@ -52,22 +54,25 @@ Url = Annotated[
         "--url",
         metavar="URL",
         envvar="HOLDFAST_URL",
-        help="Into a running broker: its HTTP listener, or mqtt:// for MQTT.",
+        help="Import into a running broker: its HTTP listener, or mqtt:// for MQTT.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would come and what would not.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Also where something else is there now.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be imported and what would not.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Also replace what is already there.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Output = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE", help="Where settings go; users and rules stand beside it.")
+    Path,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Where to write the settings; users and rules are written next to it."
+    ),
 ]
 Owner = Annotated[
     str | None,
     typer.Option(
         "--owner",
         metavar="NAME",
-        help="Whose sessions they are, where the file does not say (mosquitto.db before version 6); '' for clients "
-        "that do not log in.",
+        help="Owner of the sessions if the file does not name one (mosquitto.db before version 6); '' for anonymous "
+        "clients.",
     ),
 ]
 As = Annotated[
@@ -79,23 +84,34 @@ FromKey = Annotated[
         "--from-key",
         metavar="NAME:SECRET",
         envvar="HOLDFAST_FROM_KEY",
-        help="What the source asks for: EMQX's API key, or a user and password of a live broker.",
+        help="Credentials for the source: an EMQX API key, or a user name and password of a live broker.",
     ),
 ]
-Filter = Annotated[str, typer.Option("--filter", metavar="FILTER", help="Only these topics, of a live broker.")]
+Filter = Annotated[str, typer.Option("--filter", metavar="FILTER", help="Only these topics (live broker).")]
 Walk = Annotated[
-    bool, typer.Option("--walk", help="Ask a live broker in many small parts, if it cuts large snapshots.")
+    bool, typer.Option("--walk", help="Query a live broker in many small parts, in case it truncates large sets.")
 ]
 Quiet = Annotated[
-    float, typer.Option("--quiet", metavar="SECONDS", min=0.1, help="A live broker is done when silent for so long.")
+    float,
+    typer.Option(
+        "--quiet",
+        metavar="SECONDS",
+        min=0.1,
+        help="A live broker has sent everything when it has been silent for this long.",
+    ),
 ]
 Passes = Annotated[
-    int, typer.Option("--passes", metavar="N", min=2, max=1000, help="Read at most so often until two readings agree.")
+    int,
+    typer.Option(
+        "--passes", metavar="N", min=2, max=1000, help="Read at most this many times until two readings agree."
+    ),
 ]
-Cafile = Annotated[str | None, typer.Option("--cafile", metavar="FILE", help="Whom to trust with mqtts:// (PEM).")]
-Cert = Annotated[str | None, typer.Option("--cert", metavar="FILE", help="Own certificate for mqtts:// (PEM).")]
+Cafile = Annotated[
+    str | None, typer.Option("--cafile", metavar="FILE", help="Trusted certificates for mqtts:// (PEM).")
+]
+Cert = Annotated[str | None, typer.Option("--cert", metavar="FILE", help="Client certificate for mqtts:// (PEM).")]
 CertKey = Annotated[str | None, typer.Option("--cert-key", metavar="FILE", help="Its private key (PEM).")]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Do not ask for the name on the certificate.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Do not verify the host name in the certificate.")]
 
 
 def import_(
@@ -120,16 +136,16 @@ def import_(
     as_json: AsJson = False,
 ) -> None:
     """
-    Move in from another broker.
+    Import from another broker.
 
-    Takes retained messages, sessions with their subscriptions and queued messages, users with their passwords, access
-    rules and settings, as far as the source has them, and prints a table of what comes, what does not, and why. Nothing
-    that is there is overwritten without `--replace`, and a second run changes nothing. Messages go into a data folder
+    Imports retained messages, sessions with their subscriptions and queued messages, users with their passwords, access
+    rules and settings, as far as the source has them, and prints a table of what is imported, what is not, and why.
+    Nothing is overwritten without `--replace`, and a second run changes nothing. Messages go into a data folder
     (`--data`) or a running broker (`--url`); sessions into a folder only. Settings become a new file (`--output`), with
     `passwords` and `access` beside it.
 
-    The exit code is 0 when all that can come is there, 1 when something was damaged, refused, or something else was in
-    its place, 2 when the command line is wrong.
+    The exit code is 0 if everything that can be imported is there, 1 if something was damaged, refused or already taken
+    by something else, 2 for a usage error.
 
     Examples:
 

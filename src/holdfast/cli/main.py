@@ -29,19 +29,21 @@ class Command:
 COMMANDS: Final[dict[str, Command]] = {
     "serve": Command("holdfast.cli.serve", "serve", "Run the broker."),
     "pub": Command("holdfast.cli.pub", "pub", "Publish messages, with mosquitto_pub's flags."),
-    "sub": Command("holdfast.cli.sub", "sub", "Subscribe and print what arrives, with mosquitto_sub's flags."),
+    "sub": Command("holdfast.cli.sub", "sub", "Subscribe and print messages, with mosquitto_sub's flags."),
     "retained": Command("holdfast.cli.retained", "app", "List, read, delete, restore and move retained messages."),
-    "history": Command("holdfast.cli.history", "app", "Erase from the history, for good."),
-    "cluster": Command(
-        "holdfast.cli.cluster", "app", "Look at the nodes of a cluster; drain, remove and compare them."
+    "history": Command("holdfast.cli.history", "app", "Erase data from the history permanently."),
+    "cluster": Command("holdfast.cli.cluster", "app", "Show, drain, remove and compare the nodes of a cluster."),
+    "pipeline": Command(
+        "holdfast.cli.pipeline", "app", "Process the history with Spark: tables, time travel, audit, report."
     ),
-    "pipeline": Command("holdfast.cli.pipeline", "app", "Fold history with Spark: tables, the past, audit, report."),
-    "demo": Command("holdfast_demo.command", "demo", "Show everything in about a minute, and prove it."),
+    "demo": Command("holdfast_demo.command", "demo", "Demonstrate and verify all of it in about a minute."),
     "passwd": Command("holdfast.cli.passwd", "passwd", "Create, change and delete users in a password file."),
-    "check-config": Command("holdfast.cli.check_config", "check_config", "Show the effective settings and problems."),
-    "bench": Command("holdfast_bench.command", "bench", "Put load on any MQTT broker and measure it."),
-    "import": Command("holdfast.cli.import_", "import_", "Move in from mosquitto, EMQX or any MQTT broker."),
-    "doctor": Command("holdfast.cli.doctor", "doctor", "Check a data folder, and repair it on request."),
+    "check-config": Command(
+        "holdfast.cli.check_config", "check_config", "Show the effective settings and any problems."
+    ),
+    "bench": Command("holdfast_bench.command", "bench", "Load-test any MQTT broker."),
+    "import": Command("holdfast.cli.import_", "import_", "Import from mosquitto, EMQX or any MQTT broker."),
+    "doctor": Command("holdfast.cli.doctor", "doctor", "Check a data folder and, if asked, repair it."),
 }
 
 
@@ -82,7 +84,7 @@ def _print_version(wanted: bool) -> None:
 def overview(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print version and build, then stop."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print version and build, then exit."),
     ] = False,
 ) -> None:
     """

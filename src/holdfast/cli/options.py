@@ -9,37 +9,37 @@ from holdfast.cli.completion import assignments, listener_urls
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Configuration in TOML. Environment: HOLDFAST_CONFIG."),
+    typer.Option("--config", metavar="FILE", help="Configuration file (TOML). Environment: HOLDFAST_CONFIG."),
 ]
 Listen = Annotated[
     list[str] | None,
     typer.Option(
         "--listen",
         metavar="URL",
-        help="Where to listen; may be given several times: tcp:// tls:// ws:// wss:// udp:// http:// https://, each "
-        "with host:port. Replaces the whole list of the configuration, dashboard included. With a + in front "
-        "(+tcp://0.0.0.0:1883) it is added to the list, in place of the one on the same port. Environment: "
+        help="Where to listen; can be repeated: tcp:// tls:// ws:// wss:// udp:// http:// https://, each with "
+        "host:port. Replaces all listeners of the configuration, including the dashboard's. With a leading + "
+        "(+tcp://0.0.0.0:1883) the listener is added, and replaces only one on the same port. Environment: "
         "HOLDFAST_LISTEN, separated by commas.",
         autocompletion=listener_urls,
     ),
 ]
 Data = Annotated[
-    str | None, typer.Option("--data", metavar="DIR", help="Data folder, default ./data. Environment: HOLDFAST_DATA.")
+    str | None, typer.Option("--data", metavar="DIR", help="Data folder; default ./data. Environment: HOLDFAST_DATA.")
 ]
 Assignments = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set any key of the configuration; may be given several times.",
+        help="Set any configuration key; can be repeated.",
         autocompletion=assignments,
     ),
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="URLS", help="NATS servers that keep the log of a cluster, separated by commas."),
+    typer.Option("--cluster", metavar="URLS", help="NATS servers that keep the cluster's log, separated by commas."),
 ]
-NodeName = Annotated[str | None, typer.Option("--node", metavar="NAME", help="The name of this node in it.")]
+NodeName = Annotated[str | None, typer.Option("--node", metavar="NAME", help="The name of this node in the cluster.")]
 
 
 def cluster_assignments(given: list[str] | None, cluster: str | None, node: str | None) -> list[str]:

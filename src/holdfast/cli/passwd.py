@@ -11,30 +11,29 @@ from holdfast.errors import UsageError
 
 
 def passwd(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The password file; `-c` makes it.")],
-    username: Annotated[str, typer.Argument(metavar="USER", help="Whose password.")],
-    create: Annotated[bool, typer.Option("--create", "-c", help="Make the file; one that is there is kept.")] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The password file; `-c` creates it.")],
+    username: Annotated[str, typer.Argument(metavar="USER", help="The user name.")],
+    create: Annotated[bool, typer.Option("--create", "-c", help="Create the file; an existing one is kept.")] = False,
     delete: Annotated[bool, typer.Option("--delete", "-D", help="Remove the user.")] = False,
     verify_only: Annotated[
-        bool, typer.Option("--verify", help="Change nothing: exit code 0 if the password is right, else 1.")
+        bool, typer.Option("--verify", help="Only check the password: exit code 0 if it is correct, otherwise 1.")
     ] = False,
     scheme: Annotated[
         Literal["argon2id", "pbkdf2", "scram"],
         typer.Option(
             "--hash",
             "-H",
-            help="`argon2id`; `pbkdf2` for a file that mosquitto reads too; `scram` for clients that log in by "
-            "SCRAM-SHA-256 (and by password).",
+            help="`argon2id`; `pbkdf2` if mosquitto has to read the file too; `scram` for clients that log in with "
+            "SCRAM-SHA-256 (or with the password).",
         ),
     ] = "argon2id",
 ) -> None:
     """
     Create, change or delete a user in a password file.
 
-    The password is asked for, or read as one line from standard input when that is not a terminal; it is never taken
-    from the command line, where other users of the machine could see it. The file is replaced in one step, keeps its
-    other lines as they are, comments included, and is readable by its owner alone. A running broker picks it up on
-    SIGHUP.
+    Prompts for the password, or reads one line from standard input if that is not a terminal. It is never taken from
+    the command line, where other users of the machine could see it. The file is replaced atomically, other lines and
+    comments are left unchanged, and only its owner can read it. A running broker picks up the change on SIGHUP.
 
     Examples:
 
@@ -47,12 +46,12 @@ def passwd(
     from holdfast.identity import passwords
 
     if not username or ":" in username or username.startswith("#") or any(ord(c) < 32 for c in username):
-        raise UsageError(f"expected a user name without colons, control characters and a # in front, got {username!r}")
+        raise UsageError(f"expected a user name without colons, control characters or a leading #, got {username!r}")
     if create and delete:
         raise UsageError("expected --create or --delete, got both")
     exists = file.exists()
     if not exists and not create:
-        raise UsageError(f"there is no password file {file}; --create makes it")
+        raise UsageError(f"there is no password file {file}; --create creates it")
     users = passwords.read_users(file) if exists else {}
     if delete:
         if username not in users:
@@ -62,7 +61,7 @@ def passwd(
     if verify_only:
         known = users.get(username)
         good = known is not None and passwords.verify(known, ask(False))
-        print("the password is right" if good else "the user or the password is wrong")
+        print("the password is correct" if good else "the user or the password is wrong")
         raise typer.Exit(0 if good else 1)
     password = ask(True)
     if scheme == "argon2id":

@@ -56,10 +56,10 @@ def pub(
     null_message: Annotated[bool, typer.Option("-n", "--null-message", help="Send an empty message.")] = False,
     qos: Annotated[int, typer.Option("-q", "--qos", min=0, max=2, help="Quality of service.")] = 0,
     retain: Annotated[bool, typer.Option("-r", "--retain", help="Retain the message.")] = False,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Send it that often.")] = 1,
-    repeat_delay: Annotated[float, typer.Option("--repeat-delay", min=0, help="Seconds in between.")] = 0.0,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Send the message this many times.")] = 1,
+    repeat_delay: Annotated[float, typer.Option("--repeat-delay", min=0, help="Seconds between repeats.")] = 0.0,
     max_inflight: Annotated[
-        int, typer.Option("-M", "--max-inflight", min=1, max=65535, help="Unacknowledged messages at a time.")
+        int, typer.Option("-M", "--max-inflight", min=1, max=65535, help="Maximum unacknowledged messages.")
     ] = 20,
     debug: shared.Debug = False,
     quiet: shared.Quiet = False,
@@ -95,8 +95,8 @@ def pub(
     """
     Publish messages, with mosquitto_pub's flags.
 
-    Exactly one of -m, -f, -l, -s and -n says what. At QoS 1 and 2 the command ends when the broker has
-    acknowledged all of it; the exit code is 0, or the reason code of a refusal.
+    Use exactly one of -m, -f, -l, -s and -n. At QoS 1 and 2 the command waits until the broker has acknowledged
+    everything; the exit code is 0, or the reason code if a message was refused.
 
     Examples:
 

@@ -57,9 +57,9 @@ def retained() -> None:
     """
     List, read, delete, restore and move retained messages.
 
-    Asks a running broker (`--url`, or HOLDFAST_URL), or works on a data folder (`--data`), which can always be read and
-    can be changed when no broker runs on it. The exit code is 0 when all went well, 1 when nothing was found or
-    something failed, 2 when the command line is wrong.
+    Works on a running broker (`--url`, or HOLDFAST_URL) or on a data folder (`--data`). A data folder can always be
+    read, and changed only while no broker uses it. The exit code is 0 on success, 1 if nothing was found or something
+    failed, 2 for a usage error.
 
     Examples:
 
@@ -88,7 +88,7 @@ def ls(
     older_than: OlderThan = None,
     newer_than: NewerThan = None,
     min_size: MinSize = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="Stop after so many; 0 is all.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="Stop after this many; 0 means all.")] = 1000,
     url: Url = DEFAULT_URL,
     key: Key = "",
     data: Data = None,
@@ -121,7 +121,7 @@ def ls(
 @app.command()
 def get(topic: Topic, url: Url = DEFAULT_URL, key: Key = "", data: Data = None, as_json: AsJson = False) -> None:
     """
-    Print a retained message's payload, as it is.
+    Print the payload of a retained message unchanged.
 
     Examples:
 
@@ -164,12 +164,13 @@ def rm(
     """
     Delete retained messages.
 
-    A topic is deleted at once. Otherwise it is only shown what would be deleted, until `--yes` is given. What was
-    deleted can be brought back with `holdfast retained restore --undo NAME`, as long as the history reaches.
+    A single topic is deleted at once. With a filter, the command only shows what would be deleted unless `--yes` is
+    given. Deleted messages can be brought back with `holdfast retained restore --undo NAME` for as long as the history
+    goes back.
 
-    `--publisher NAME` takes what a user has left behind, by the name they had logged in with when they published it. No
-    filter is needed then, and without one topics that begin with `$` go too. A running broker tells only
-    administrators what others have published: use an API key, or a user of `api.admins`.
+    `--publisher NAME` deletes what a user has left behind, by the name they were logged in with when they published it.
+    The filter is then optional, and without one topics that begin with `$` are included. A running broker shows only
+    administrators what others have published: use an API key, or a user listed in `api.admins`.
 
     Examples:
 
@@ -193,7 +194,7 @@ def rm(
         undo = f"holdfast retained restore --undo {done['operation']}"
         out.print(f"deleted {counted(done['count'], 'message')}; undo: {undo}")
     elif not done["count"]:
-        out.print("nothing matches, so nothing is deleted")
+        out.print("nothing matches, so nothing was deleted")
     else:
         for topic in done["sample"]:
             out.print(escape(topic), soft_wrap=True)
@@ -210,7 +211,7 @@ def rm(
 @app.command()
 def history(
     topic: Topic,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="The newest so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="Show the newest N.")] = 20,
     url: Url = DEFAULT_URL,
     key: Key = "",
     data: Data = None,
@@ -233,9 +234,9 @@ def history(
     elif rows:
         print_history(rows)
     if not rows and source.records_live():
-        notes.print("nothing was published to this topic, as far as the history reaches")
+        notes.print("nothing was published to this topic, as far back as the history goes")
     elif not rows:
-        notes.print("nothing is recorded of this topic; publishes without RETAIN are not: see history.record")
+        notes.print("nothing is recorded for this topic; publishes without RETAIN are not recorded: see history.record")
     finish(source, 0 if rows else NOTHING_FOUND)
 
 
@@ -265,13 +266,13 @@ def at(
         found = list(source.at(at_ms, offset, topic_filter))
         reach = source.reach() if offset or not found else {}
     if offset > reach.get("upto", offset):
-        raise UsageError(f"no publish has the offset @{offset} yet: the history ends with @{reach['upto']}")
+        raise UsageError(f"no publish has the offset @{offset} yet: the history ends at @{reach['upto']}")
     print_messages(found, as_json)
     if not found and reach["from_ms"] is None:
         notes.print("the history is empty")
     elif not found and 0 < at_ms < reach["from_ms"]:
         began = datetime.fromtimestamp(reach["from_ms"] / 1000).astimezone().isoformat()
-        notes.print(f"the history begins at {time_text(began)}: nothing is known of the time before")
+        notes.print(f"the history begins at {time_text(began)}: nothing is known about earlier times")
     finish(source, 0 if found else NOTHING_FOUND)
 
 
@@ -282,11 +283,9 @@ def restore(
         str | None, typer.Option("--at", metavar="WHEN", help="As of a time, an age (2h) or an offset (@1234).")
     ] = None,
     undo: Annotated[
-        str | None, typer.Option("--undo", metavar="NAME", help="Undo the delete of this name, at once.")
+        str | None, typer.Option("--undo", metavar="NAME", help="Undo the delete with this name, at once.")
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Also where something else is retained now, not only where nothing is.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Also replace messages that are retained now.")] = False,
     yes: Yes = False,
     url: Url = DEFAULT_URL,
     key: Key = "",
@@ -294,7 +293,7 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """
-    Bring back retained messages of the past.
+    Bring back retained messages from the past.
 
     Examples:
 
@@ -319,8 +318,8 @@ def restore(
         finish(source, 0)
     verb = "would restore" if done["dry_run"] else "restored"
     out.print(
-        f"{verb} {counted(done['restored'], 'message')}; left alone: {done['present']} that are there, "
-        f"{done['expired']} that have expired, {done['refused']} refused"
+        f"{verb} {counted(done['restored'], 'message')}; skipped: {done['present']} still there, {done['expired']} "
+        f"expired, {done['refused']} refused"
     )
     if done["dry_run"]:
         out.print("nothing is restored without --yes")
@@ -331,14 +330,14 @@ def restore(
 def export(
     topic_filter: Filter = "#",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: to the screen.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")
     ] = None,
     url: Url = DEFAULT_URL,
     key: Key = "",
     data: Data = None,
 ) -> None:
     """
-    Write retained messages as JSON, one a line, for `holdfast retained import`.
+    Write retained messages as JSON, one per line, for `holdfast retained import`.
 
     Examples:
 
@@ -367,13 +366,13 @@ def export(
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What export wrote; - is standard input.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file written by export; - means standard input.")],
     url: Url = DEFAULT_URL,
     key: Key = "",
     data: Data = None,
 ) -> None:
     """
-    Publish exported messages, retained; what has expired meanwhile is left out.
+    Publish exported messages as retained; those that have expired are skipped.
 
     Examples:
 
@@ -409,17 +408,18 @@ def import_(
 
 @app.command()
 def ghosts(
-    days: Annotated[float, typer.Option("--days", metavar="N", help="Not written for so many days.")] = 30,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="At most so many of each kind.")] = 20,
+    days: Annotated[float, typer.Option("--days", metavar="N", help="Not written for this many days.")] = 30,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="Show at most N of each kind.")] = 20,
     url: Url = DEFAULT_URL,
     key: Key = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
     """
-    Find retained messages that nobody looks after any more.
+    Find retained messages that have probably been abandoned.
 
-    Not written for long, publisher gone for long, discovery configuration without state, commands that are retained.
+    Reports messages that have not been written for a long time, inactive publishers, discovery configurations without
+    state, and retained commands.
 
     Examples:
 
@@ -465,7 +465,7 @@ def publication_of(line: str, number: int, now_ms: int) -> dict[str, Any] | None
             message["user_properties"] = given["user_properties"]
         expires_at_ms = given.get("expires_at_ms")
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UsageError(f"line {number} is not what export writes, expected JSON with topic and payload") from None
+        raise UsageError(f"line {number} was not written by export, expected JSON with topic and payload") from None
     if expires_at_ms is not None:
         if int(expires_at_ms) <= now_ms:
             return None

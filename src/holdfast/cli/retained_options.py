@@ -20,39 +20,41 @@ Key = Annotated[
         "--key",
         metavar="NAME:SECRET",
         envvar="HOLDFAST_KEY",
-        help="An API key with its secret, or a user and password of the broker.",
+        help="An API key and its secret, or a user name and password.",
     ),
 ]
 Data = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="Work on a data folder instead of asking a broker."),
+    typer.Option("--data", metavar="DIR", help="Work on a data folder instead of a running broker."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Filter = Annotated[str, typer.Argument(metavar="FILTER", help="A topic filter.")]
 AnyFilter = Annotated[
     str | None, typer.Argument(metavar="FILTER", help="A topic filter. Default with `--publisher`: every topic.")
 ]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, without wildcards.")]
-Contains = Annotated[str | None, typer.Option("--contains", metavar="TEXT", help="Only topics with this in them.")]
-ClientId = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Only messages of this client.")]
+Contains = Annotated[str | None, typer.Option("--contains", metavar="TEXT", help="Only topics that contain this text.")]
+ClientId = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Only messages from this client.")]
 Publisher = Annotated[
     str | None,
-    typer.Option("--publisher", "--username", metavar="NAME", help="Only messages that this user has published."),
+    typer.Option("--publisher", "--username", metavar="NAME", help="Only messages published by this user."),
 ]
 OlderThan = Annotated[
-    str | None, typer.Option("--older-than", metavar="AGE", help="Set at least so long ago: 30d, 2h.")
+    str | None, typer.Option("--older-than", metavar="AGE", help="Set at least this long ago: 30d, 2h.")
 ]
-NewerThan = Annotated[str | None, typer.Option("--newer-than", metavar="AGE", help="Set at most so long ago: 30d, 2h.")]
+NewerThan = Annotated[
+    str | None, typer.Option("--newer-than", metavar="AGE", help="Set at most this long ago: 30d, 2h.")
+]
 MinSize = Annotated[int | None, typer.Option("--min-size", metavar="BYTES", help="Payloads of at least this size.")]
 When = Annotated[
     str,
     typer.Argument(
         metavar="WHEN",
-        help="A time (2025-03-01T12:00, of this machine's zone unless it names one, such as Z), an age (2h), or an "
+        help="A time (2025-03-01T12:00, in the local time zone unless it names one, such as Z), an age (2h), or an "
         "offset (@1234).",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it, instead of showing what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it instead of only showing what would be done.")]
 
 
 def conditions_of(
@@ -70,7 +72,7 @@ def conditions_of(
     """
     for flag, text in (("--contains", contains), ("--client-id", client_id), ("--publisher", publisher)):
         if text == "":
-            raise typer.BadParameter(f"expected something after {flag}, got nothing")
+            raise typer.BadParameter(f"expected a value after {flag}, got nothing")
     given: dict[str, Any] = {
         "contains": contains,
         "client_id": client_id,
@@ -104,5 +106,5 @@ def moment_of(when: str) -> tuple[int, int]:
         except ValueError:
             raise typer.BadParameter(f"expected a time, an age such as 2h, or @OFFSET, got {when!r}") from None
     if moment.timestamp() > datetime.now().timestamp():
-        raise typer.BadParameter(f"expected a time that has passed, got {moment.astimezone().isoformat()}")
+        raise typer.BadParameter(f"expected a time in the past, got {moment.astimezone().isoformat()}")
     return int(moment.timestamp() * 1000), 0

@@ -25,10 +25,10 @@ def serve(
     """
     Run the broker.
 
-    A flag wins over the environment, the environment over the file, the file over the default. Without any of
-    them the broker answers on loopback only: 1883 (MQTT), 8083 (MQTT over WebSocket), 1884 (MQTT-SN over UDP) and
-    18083 (HTTP API and dashboard). SIGTERM and Ctrl-C stop it, SIGHUP makes it read certificates, log level, users,
-    access rules and retainer limits again.
+    Flags take precedence over environment variables, those over the configuration file, and the file over the defaults.
+    By default the broker listens on loopback only: 1883 (MQTT), 8083 (MQTT over WebSocket), 1884 (MQTT-SN over UDP) and
+    18083 (HTTP API and dashboard). SIGTERM and Ctrl-C stop it; SIGHUP reloads certificates, log level, users, access
+    rules and retainer limits.
 
     Examples:
 
@@ -54,7 +54,7 @@ def serve(
     details = {"version": __version__, "build": build.name(), "python": platform.python_version()}
     log.info("starting", extra=details)
     if not build.is_compiled():
-        log.warning("the hot path is interpreted, not compiled: everything works, at a fraction of the speed")
+        log.warning("the hot path is interpreted, not compiled: everything works, but much more slowly")
     for key, message in unanswered(loaded.settings):
         log.warning(message, extra={"key": key})
     try:

@@ -46,39 +46,48 @@ class Job:
 
 
 def sub(
-    topics: Annotated[list[str] | None, typer.Option("-t", "--topic", help="Topic filter; may be repeated.")] = None,
+    topics: Annotated[list[str] | None, typer.Option("-t", "--topic", help="Topic filter; can be repeated.")] = None,
     qos: Annotated[int, typer.Option("-q", "--qos", min=0, max=2, help="Quality of service.")] = 0,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print the topic before the message.")] = False,
     template: Annotated[
         str | None,
-        typer.Option("-F", metavar="FORMAT", help="Print by this format: %t topic, %p payload, %j JSON and more."),
+        typer.Option("-F", metavar="FORMAT", help="Output format: %t topic, %p payload, %j JSON and more."),
     ] = None,
     pretty: Annotated[bool, typer.Option("--pretty", help="Indent the JSON of %j and %J.")] = False,
-    no_newline: Annotated[bool, typer.Option("-N", help="No line end behind each message.")] = False,
+    no_newline: Annotated[bool, typer.Option("-N", help="No newline after each message.")] = False,
     count: Annotated[int | None, typer.Option("-C", min=1, help="Stop after this many messages.")] = None,
     timeout: Annotated[
         float | None, typer.Option("-W", min=0.001, help="Stop after this many seconds, with exit code 27.")
     ] = None,
-    exit_after_subscribe: Annotated[bool, typer.Option("-E", help="Stop when subscribed.")] = False,
+    exit_after_subscribe: Annotated[bool, typer.Option("-E", help="Exit once subscribed.")] = False,
     no_retained: Annotated[bool, typer.Option("-R", help="Do not print retained messages.")] = False,
     retained_only: Annotated[
-        bool, typer.Option("--retained-only", help="Print retained messages only; stop at the first other one.")
+        bool, typer.Option("--retained-only", help="Print retained messages only; exit at the first other one.")
     ] = False,
     remove_retained: Annotated[
-        bool, typer.Option("--remove-retained", help="Remove each retained message that comes, except by -T.")
+        bool,
+        typer.Option("--remove-retained", help="Delete each retained message received, except those excluded by -T."),
     ] = False,
     retain_as_published: Annotated[
         bool, typer.Option("--retain-as-published", help="Keep the publisher's RETAIN flag (MQTT 5).")
     ] = False,
     retain_handling: Annotated[
-        int, typer.Option("--retain-handling", min=0, max=2, help="0 send retained, 1 if new, 2 none (MQTT 5).")
+        int,
+        typer.Option(
+            "--retain-handling",
+            min=0,
+            max=2,
+            help="Retain Handling (MQTT 5): 0 send retained, 1 only if the subscription is new, 2 none.",
+        ),
     ] = 0,
-    no_local: Annotated[bool, typer.Option("--no-local", help="Nothing from this client id (MQTT 5).")] = False,
+    no_local: Annotated[
+        bool, typer.Option("--no-local", help="Do not receive this client's own messages (MQTT 5).")
+    ] = False,
     filter_out: Annotated[
-        list[str] | None, typer.Option("-T", "--filter-out", help="Ignore messages that match; may be repeated.")
+        list[str] | None, typer.Option("-T", "--filter-out", help="Ignore messages that match; can be repeated.")
     ] = None,
     unsubscribe: Annotated[
-        list[str] | None, typer.Option("-U", "--unsubscribe", help="Unsubscribe from this; may be repeated.")
+        list[str] | None, typer.Option("-U", "--unsubscribe", help="Unsubscribe from this filter; can be repeated.")
     ] = None,
     random_filter: Annotated[
         float, typer.Option("--random-filter", min=0.1, max=100, help="Print only this percentage of messages.")
@@ -115,10 +124,10 @@ def sub(
     os_certs: shared.OsCerts = False,
 ) -> None:
     """
-    Subscribe and print what arrives, with mosquitto_sub's flags.
+    Subscribe and print messages, with mosquitto_sub's flags.
 
-    A lost connection is made again. Ctrl-C and SIGTERM end it with exit code 0, -W with 27, a refusal with
-    the broker's reason code.
+    Reconnects if the connection is lost. The exit code is 0 after Ctrl-C or SIGTERM, 27 after the timeout of -W, and
+    the broker's reason code after a refusal.
 
     Examples:
 

@@ -50,10 +50,10 @@ def _cluster(settings: Settings) -> Iterator[Problem]:
     cluster = settings.cluster
     if not cluster.url:
         if cluster.node:
-            yield Problem("cluster.node", "a node was named and no log servers, expected cluster.url too")
+            yield Problem("cluster.node", "a node name is set but no log servers, expected cluster.url too")
         return
     if not cluster.node:
-        yield Problem("cluster.node", "expected a name for this node, which no other has, such as a")
+        yield Problem("cluster.node", "expected a unique name for this node, such as a")
     elif not cluster.node.replace("-", "").replace("_", "").isalnum():
         yield Problem("cluster.node", f"got {shown(cluster.node)}, expected letters, digits, - and _")
     elif len(cluster.node.encode()) > NODE_NAME_LONGEST:
@@ -69,7 +69,9 @@ def _listeners(settings: Settings) -> Iterator[Problem]:
     for listener in settings.listeners():
         address = (listener.scheme == "udp", listener.host, listener.port)
         if listener.port and address in taken:
-            yield Problem("listen", f"{listener.url} is on an address that is already in the list, expected each once")
+            yield Problem(
+                "listen", f"{listener.url} uses an address that is already in the list, expected each only once"
+            )
         taken.add(address)
         yield from _tls(listener)
         if not _is_guarded(settings, listener):
@@ -81,7 +83,7 @@ def _listeners(settings: Settings) -> Iterator[Problem]:
             )
             yield Problem(
                 "listen",
-                f"{listener.url} can be reached from other machines and asks nobody to log in, expected {expected}",
+                f"{listener.url} can be reached from other machines and requires no login, expected {expected}",
             )
 
 
@@ -113,7 +115,7 @@ def unanswered(settings: Settings) -> Iterator[tuple[str, str]]:
     if listeners and settings.auth.password_file is not None and not settings.api.admins and not has_keys:
         yield (
             "api.admins",
-            "nobody may see everything in the dashboard: name an administrator among the users of auth.password_file",
+            "nobody has full access to the dashboard: name an administrator among the users of auth.password_file",
         )
     if settings.auth.password_file is not None or has_keys:
         return
@@ -157,7 +159,7 @@ def _files(settings: Settings) -> Iterator[Problem]:
 
 
 def exposed_secrets(settings: Settings) -> list[tuple[str, Path]]:
-    """Returns the keys that name a secret which everybody on this machine can read, with the file."""
+    """Returns the keys that name a secret which every user of this machine can read, with the file."""
     named: list[tuple[str, Path | None]] = [
         ("auth.password_file", settings.auth.password_file),
         ("api.key_file", settings.api.key_file),
@@ -188,13 +190,13 @@ def _rights(settings: Settings) -> Iterator[Problem]:
         yield Problem("jwt.algorithms", "expected HS256 alone, or RS256 and ES256, got both kinds for one key")
     for listener in settings.listeners():
         if listener.crl is not None and listener.ca is None:
-            yield Problem("tls.crl", f"{listener.url} has revoked certificates and no tls.ca that gives any out")
+            yield Problem("tls.crl", f"{listener.url} has tls.crl but no tls.ca, expected both")
 
 
 def _quantities(settings: Settings) -> Iterator[Problem]:
     limits = settings.limits
     if limits.connect_timeout == 0:
-        yield Problem("limits.connect_timeout", "expected more than 0: a silent connection would stay for ever")
+        yield Problem("limits.connect_timeout", "expected more than 0: a silent connection would stay open forever")
     if settings.callback.timeout == 0:
         yield Problem("callback.timeout", "expected more than 0")
     if settings.bans.failures and 0 in (settings.bans.window, settings.bans.duration):

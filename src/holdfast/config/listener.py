@@ -114,12 +114,16 @@ def _networks(text: str) -> tuple[str, ...]:
 # Option, the schemes that know it, and how its text becomes a value. The reference page is made from this table.
 OPTIONS: Final[dict[str, tuple[tuple[str, ...], Callable[[str], object], str]]] = {
     "allow_anonymous": (SCHEMES, _boolean, "Whether clients of this listener may connect without logging in."),
-    "max_connections": (SCHEMES, _count, "At most this many connections to this listener at once; 0 is no limit."),
+    "max_connections": (SCHEMES, _count, "Maximum simultaneous connections to this listener; 0 means no limit."),
     "cert": (TLS_SCHEMES, _file, "Certificate chain of this listener (PEM)."),
     "key": (TLS_SCHEMES, _file, "Private key of this listener (PEM)."),
-    "ca": (TLS_SCHEMES, _file, "Authorities that client certificates of this listener must come from (PEM)."),
-    "require_client_certificate": (TLS_SCHEMES, _boolean, "Whether clients of this listener must show a certificate."),
-    "crl": (TLS_SCHEMES, _file, "Client certificates of this listener that are revoked (PEM)."),
+    "ca": (TLS_SCHEMES, _file, "Certificate authorities for client certificates of this listener (PEM)."),
+    "require_client_certificate": (
+        TLS_SCHEMES,
+        _boolean,
+        "Whether clients of this listener must present a certificate.",
+    ),
+    "crl": (TLS_SCHEMES, _file, "Certificate revocation lists for this listener (PEM)."),
     "proxy": (
         ("tcp", "ws"),
         _networks,

@@ -51,55 +51,57 @@ class Section(BaseModel):
 class Policy(Section):
     """One `[[retainer.policy]]`. The first entry whose filter covers the topic decides."""
 
-    filter: TopicFilter = Field(description="Topics this entry is about.")
+    filter: TopicFilter = Field(description="Topics this entry applies to.")
     action: Literal["store", "drop-flag", "refuse"] = Field(
         default="store",
-        description="`store` keeps the message; `drop-flag` delivers it live and keeps nothing; `refuse` turns the "
-        "publish down.",
+        description="`store` retains the message; `drop-flag` delivers it live without retaining it; `refuse` "
+        "rejects the publish.",
     )
     ttl: Duration = Field(
-        default=0, description="Messages under the filter expire after this long at the latest; 0 is never."
+        default=0, description="Messages under the filter expire after this long at the latest; 0 means never."
     )
-    max_messages: Count = Field(default=0, description="Messages kept under the filter; 0 is no limit.")
-    max_bytes: Size = Field(default=0, description="Topic and payload bytes kept under the filter; 0 is no limit.")
+    max_messages: Count = Field(default=0, description="Messages kept under the filter; 0 means no limit.")
+    max_bytes: Size = Field(default=0, description="Topic and payload bytes kept under the filter; 0 means no limit.")
     users: Annotated[list[str] | None, BeforeValidator(one_or_many)] = Field(
-        default=None, description="Users the entry applies to; absent, it applies to everyone."
+        default=None, description="Users the entry applies to; if absent, everyone."
     )
 
 
 class AccessRule(Section):
     """One `[[access]]` rule. The first rule that matches decides; without any rule everything is allowed."""
 
-    permission: Literal["allow", "deny"] = Field(description="What the rule answers.")
+    permission: Literal["allow", "deny"] = Field(description="Whether the rule allows or denies.")
     action: Annotated[list[Action], BeforeValidator(one_or_many), Field(min_length=1)] = Field(
-        description="What it is about, one or several: `publish`, `subscribe`, `retain` (asked in addition to "
-        "`publish` when a message is to be kept), `receive`, `all`."
+        description="One or more actions: `publish`, `subscribe`, `retain` (needed in addition to `publish` for a "
+        "retained message), `receive`, `all`."
     )
     filter: TopicFilters = Field(
-        description="Topics it is about, one filter or several. `%c` stands for the client id and `%u` for the user "
-        "name."
+        description="One or more topic filters the rule applies to. `%c` stands for the client id and `%u` for the "
+        "user name."
     )
-    user: str | None = Field(default=None, description="Only for this user; absent, for everyone.")
-    client_id: str | None = Field(default=None, description="Only for this client id; absent, for every one.")
+    user: str | None = Field(default=None, description="Only for this user; if absent, for everyone.")
+    client_id: str | None = Field(default=None, description="Only for this client id; if absent, for all of them.")
     group: str | None = Field(default=None, description="Only for the users of this `[[auth.group]]`.")
     qos: Annotated[list[Qos], BeforeValidator(one_or_many_numbers)] = Field(
         default=[],
-        description="Only for publishes and subscriptions of this QoS, one or several; absent, for every one.",
+        description="Only for publishes and subscriptions with these QoS values; if absent, for all of them.",
     )
-    certificate: bool = Field(default=False, description="Only for clients that have shown a certificate.")
+    certificate: bool = Field(default=False, description="Only for clients that presented a certificate.")
 
 
 class Group(Section):
-    """One `[[auth.group]]`: users that rules speak of together."""
+    """One `[[auth.group]]`: users that rules can refer to by one name."""
 
-    name: str = Field(description="What rules call it.")
-    users: Annotated[list[str], BeforeValidator(one_or_many)] = Field(description="Who is in it.")
+    name: str = Field(description="Name used in rules.")
+    users: Annotated[list[str], BeforeValidator(one_or_many)] = Field(description="Members of the group.")
 
 
 class Retainer(Section):
-    """Retained messages: whether, where, how many and for how long."""
+    """Retained messages: where they are stored, how many and for how long."""
 
-    enable: bool = Field(default=True, description="Whether messages can be retained. If not, RETAIN is refused.")
+    enable: bool = Field(
+        default=True, description="Whether messages can be retained. If not, publishes with RETAIN are refused."
+    )
     storage_type: Literal["ram", "disc", "disc_only"] = Field(
         default="disc",
         description="`ram` keeps retained messages and sessions in memory only; `disc` in memory and on disk; "
@@ -107,73 +109,72 @@ class Retainer(Section):
     )
     max_retained_messages: Count = Field(
         default=0,
-        description="Messages kept at most; 0 is no limit. At the limit a topic that has a message can still replace "
-        "it, a new topic is delivered live and not kept.",
+        description="Maximum number of retained messages; 0 means no limit. At the limit, a topic that already has a "
+        "retained message can still be updated; messages on new topics are delivered live and not retained.",
     )
     max_payload_size: Size = Field(
         default=1024 * 1024,
-        description="A retained publish with a larger payload is delivered as a normal message and not kept; 0 is no "
-        "limit.",
+        description="A larger message is delivered as a normal message and not retained; 0 means no limit.",
     )
     expiry_interval: Duration = Field(
         default=0,
-        description="Retained messages expire after this long; 0 is never. A publisher's own expiry interval wins.",
+        description="Retained messages expire after this long; 0 means never. An expiry interval set by the "
+        "publisher takes precedence.",
     )
     max_bytes: Size = Field(
-        default=0, description="Topic and payload bytes kept at most, all topics together; 0 is no limit."
+        default=0, description="Maximum topic and payload bytes retained over all topics; 0 means no limit."
     )
-    max_messages_per_user: Count = Field(default=0, description="Messages kept at most for one user; 0 is no limit.")
+    max_messages_per_user: Count = Field(default=0, description="Maximum retained messages per user; 0 means no limit.")
     max_bytes_per_user: Size = Field(
-        default=0, description="Topic and payload bytes kept at most for one user; 0 is no limit."
+        default=0, description="Maximum topic and payload bytes retained per user; 0 means no limit."
     )
     strict: bool = Field(
         default=False,
-        description="What a publish over a limit gets. Off: it is delivered live, acknowledged, and what was kept "
-        "before stays. On: MQTT 5 publishers are answered with quota exceeded, and an oversized message "
-        "removes what was kept.",
+        description="How a publish over a limit is handled. Off: it is acknowledged and delivered live, and the "
+        "previous retained message stays. On: MQTT 5 publishers get Quota exceeded, and an oversized message "
+        "removes the previous one.",
     )
     presets: Annotated[list[Literal["commands"]], BeforeValidator(one_or_many)] = Field(
-        default=[], description="Ready-made policies. `commands`: messages on the usual command topics are never kept."
+        default=[],
+        description="Built-in policies. `commands`: messages on the usual command topics are never retained.",
     )
     policy: list[Policy] = Field(
-        default=[], description="Rules by topic, as `[[retainer.policy]]` tables; first match wins."
+        default=[], description="Per-topic policies, as `[[retainer.policy]]` tables; the first match wins."
     )
 
 
 class History(Section):
-    """The table of what was published."""
+    """The table of published messages."""
 
     enable: bool = Field(default=True, description="Whether publishes are written to the history table.")
     record: Literal["retained", "all"] = Field(
         default="retained",
-        description="What becomes a row: `retained`, every publish with RETAIN, whether it set, cleared or was "
-        "refused; `all`, publishes without RETAIN too. A configuration that gives `history.filter` and not this one "
-        "means `all`.",
+        description="What is recorded: `retained` for every publish with RETAIN, whether it set or cleared a message "
+        "or was refused; `all` for publishes without RETAIN as well. If `history.filter` is set and this key is "
+        "not, the default is `all`.",
     )
     filter: TopicFilters = Field(
-        default=["#"], description="Topics whose publishes go to the history, one filter or several."
+        default=["#"], description="One or more topic filters; only matching publishes are recorded."
     )
     retention: Duration = Field(
         default=30 * 86400,
-        description="How long rows are kept; 0 is for ever. What is retained now keeps its row whatever its age.",
+        description="How long rows are kept; 0 means forever. The rows of currently retained messages are always kept.",
     )
     retention_bytes: Size = Field(
         default=10 * 1024**3,
-        description="Size of the table on disk above which its oldest rows go; 0 is no limit. What is retained now "
-        "keeps its row here too.",
+        description="Size of the table on disk above which the oldest rows are deleted; 0 means no limit. The rows "
+        "of currently retained messages are always kept.",
     )
     reserve: Reserve = Field(
         default=["5%", "1GiB"],
-        description="Free space below which no more is written to the history, so that the journal has room: a size, "
-        "or a part of the file system such as `5%`. Of several the smallest counts; 0 is none.",
+        description="Free disk space below which the history is paused, to leave room for the journal: a size, or a "
+        "share of the file system such as `5%`. If several are given, the smallest applies; 0 means none.",
     )
-    flush_interval: Duration = Field(
-        default=1, description="Rows are committed at least this often when there are any."
-    )
+    flush_interval: Duration = Field(default=1, description="Pending rows are committed at least this often.")
 
 
 class Pipeline(Section):
-    """What `holdfast pipeline` makes of the history."""
+    """Settings of `holdfast pipeline`."""
 
     devices: Annotated[str, AfterValidator(check_topic_template)] = Field(
         default="site/{site}/line/{line}/{device}/#",
@@ -183,27 +184,29 @@ class Pipeline(Section):
 
 
 class Limits(Section):
-    """What one client, or all of them, may use."""
+    """Limits for one client, and for all of them together."""
 
     max_packet_size: Annotated[Size, Field(ge=16, le=268_435_460)] = Field(
         default=10 * 1024 * 1024, description="Largest packet accepted from a client, header included."
     )
-    max_connections: Count = Field(default=0, description="Connections at once, all listeners together; 0 is no limit.")
+    max_connections: Count = Field(
+        default=0, description="Maximum simultaneous connections over all listeners; 0 means no limit."
+    )
     connect_timeout: Duration = Field(
         default=10,
-        description="A connection that has sent no CONNECT by then is closed; over HTTP, one that has sent no whole "
-        "head of a request, or no body.",
+        description="A connection that has not sent CONNECT within this time is closed; over HTTP, one that has not "
+        "sent a complete request.",
     )
-    connect_rate: Count = Field(default=0, description="New connections a second; 0 is no limit.")
-    message_rate: Count = Field(default=0, description="Publishes a second from one client; 0 is no limit.")
+    connect_rate: Count = Field(default=0, description="New connections per second; 0 means no limit.")
+    message_rate: Count = Field(default=0, description="Publishes per second from one client; 0 means no limit.")
     message_rate_per_user: Count = Field(
         default=0,
-        description="Publishes a second from one user, all connections and the API together; 0 is no limit. All "
-        "clients without a name are one user. Who is over it is read from more slowly; MQTT-SN is answered with "
-        "congestion, the API with 429.",
+        description="Publishes per second from one user, over all connections and the API; 0 means no limit. All "
+        "anonymous clients count as one user. Above the limit, the broker reads from the user's connections more "
+        "slowly; MQTT-SN clients get a congestion code, API calls get 429.",
     )
     byte_rate_per_user: Size = Field(
-        default=0, description="Bytes a second from one user, in the same way; 0 is no limit."
+        default=0, description="Bytes per second from one user, applied in the same way; 0 means no limit."
     )
     max_inflight: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=65535)] = Field(
         default=1000,
@@ -213,64 +216,68 @@ class Limits(Section):
         default=1024, description="Unacknowledged QoS 1 and 2 messages from one client, announced to MQTT 5 clients."
     )
     topic_alias_maximum: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=65535)] = Field(
-        default=64, description="Topic aliases a client may use, announced to MQTT 5 clients; 0 is none."
+        default=64, description="Topic aliases a client may use, announced to MQTT 5 clients; 0 means none."
     )
     max_queued_messages: Count = Field(
-        default=100_000, description="QoS 1 and 2 messages waiting for one session; 0 is no limit."
+        default=100_000, description="QoS 1 and 2 messages waiting for one session; 0 means no limit."
     )
-    max_queued_bytes: Size = Field(default=64 * 1024 * 1024, description="Their bytes, for one session; 0 is no limit.")
+    max_queued_bytes: Size = Field(
+        default=64 * 1024 * 1024, description="Bytes of such messages waiting for one session; 0 means no limit."
+    )
     max_outbox_bytes: Annotated[Size, Field(ge=4096)] = Field(
         default=16 * 1024 * 1024,
-        description="Bytes waiting for a connection that reads slowly; beyond it QoS 0 messages are dropped and "
+        description="Bytes waiting for a connection that reads slowly; above it, QoS 0 messages are dropped and "
         "counted.",
     )
     max_topic_levels: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=65535)] = Field(
-        default=128, description="Levels in a topic name or topic filter."
+        default=128, description="Maximum levels in a topic name or topic filter."
     )
     max_bytes_before_login: Annotated[Size, Field(ge=1024)] = Field(
-        default=256 * 1024, description="Bytes kept for a connection that has not logged in yet."
+        default=256 * 1024, description="Bytes buffered for a connection that has not logged in yet."
     )
     max_connections_per_address: Count = Field(
-        default=0, description="Connections at once from one address, or one IPv6 network (/64); 0 is no limit."
+        default=0, description="Simultaneous connections from one address, or one IPv6 network (/64); 0 means no limit."
     )
     connect_rate_per_address: Count = Field(
-        default=0, description="New connections a second from one address, or one IPv6 network (/64); 0 is no limit."
+        default=0,
+        description="New connections per second from one address, or one IPv6 network (/64); 0 means no limit.",
     )
     max_user_properties: Count = Field(
-        default=1000, description="User properties in one packet of MQTT 5; 0 is no limit."
+        default=1000, description="User Properties in one MQTT 5 packet; 0 means no limit."
     )
     max_subscriptions: Count = Field(
-        default=10_000, description="Subscriptions of one session; 0 is no limit. More are refused with 0x97."
+        default=10_000, description="Subscriptions per session; 0 means no limit. Further ones are refused with 0x97."
     )
     max_filters_per_packet: Count = Field(
         default=1000,
-        description="Topic filters in one SUBSCRIBE or UNSUBSCRIBE; 0 is no limit. With more the connection ends, in "
-        "MQTT 5 with 0x97.",
+        description="Topic filters in one SUBSCRIBE or UNSUBSCRIBE; 0 means no limit. A packet with more closes the "
+        "connection (MQTT 5: with 0x97).",
     )
     max_qos: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=2)] = Field(
-        default=2, description="Highest QoS the broker takes and grants: 0, 1 or 2."
+        default=2, description="Highest QoS the broker accepts and grants: 0, 1 or 2."
     )
     keep_alive_max: Annotated[WholeSeconds, Field(le=65535)] = Field(
         default=0,
-        description="Longest keep alive; MQTT 5 clients that ask for more, or for none, are told this; 0 is no limit.",
+        description="Maximum Keep Alive; MQTT 5 clients that ask for more, or for none, are given this one; 0 means "
+        "no limit.",
     )
     session_expiry_max: Annotated[WholeSeconds, Field(le=4_294_967_295)] = Field(
         default=30 * 86400,
-        description="Longest time a session outlives its connection; MQTT 5 clients that ask for more are told this; "
-        "0 is no limit.",
+        description="Maximum Session Expiry Interval; MQTT 5 clients that ask for more are given this one; 0 means "
+        "no limit.",
     )
     max_sessions_per_user: Count = Field(
         default=100_000,
-        description="Sessions of one user that outlive their connections; a client that asks for one more is refused. "
-        "All clients without a name are one user; 0 is no limit.",
+        description="Sessions per user that outlive their connections; a client that asks for another is refused. "
+        "All anonymous clients count as one user; 0 means no limit.",
     )
     max_client_id_length: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=23, le=65535)] = Field(
-        default=65535, description="Bytes in a client id. MQTT requires at least 23."
+        default=65535, description="Maximum length of a client id in bytes. MQTT requires at least 23."
     )
     delta_tombstones: Count = Field(
         default=100_000,
-        description="Deleted retained topics remembered for subscribers that ask only for changes; older ones get the"
-        " full set.",
+        description="Number of deleted retained topics remembered for subscribers that ask only for changes; "
+        "subscribers that are further behind get the full set.",
     )
 
 
@@ -279,16 +286,18 @@ class Tls(Section):
 
     cert: Path | None = Field(default=None, description="Certificate chain (PEM).")
     key: Path | None = Field(default=None, description="Private key (PEM, without a passphrase).")
-    ca: Path | None = Field(default=None, description="Authorities that client certificates must come from (PEM).")
-    require_client_certificate: bool = Field(default=False, description="Whether clients must show a certificate.")
-    crl: Path | None = Field(default=None, description="Certificates that are revoked (PEM, one list per authority).")
+    ca: Path | None = Field(
+        default=None, description="Certificate authorities that client certificates must be issued by (PEM)."
+    )
+    require_client_certificate: bool = Field(default=False, description="Whether clients must present a certificate.")
+    crl: Path | None = Field(default=None, description="Certificate revocation lists (PEM, one list per authority).")
     identity: Literal["cn", "san"] = Field(
         default="cn",
-        description="What of a client's certificate is its user name: the common name of the subject (`cn`), or the "
-        "first DNS name, e-mail address or URI of the alternative names (`san`).",
+        description="Which part of a client certificate is the user name: the common name of the subject (`cn`), or "
+        "the first DNS name, e-mail address or URI among the subject alternative names (`san`).",
     )
     min_version: Literal["1.2", "1.3"] = Field(default="1.2", description="Oldest TLS version accepted.")
-    ciphers: str = Field(default="", description="OpenSSL cipher list for TLS 1.2; empty is Python's default.")
+    ciphers: str = Field(default="", description="OpenSSL cipher list for TLS 1.2; empty means Python's default.")
 
 
 class Websocket(Section):
@@ -296,12 +305,12 @@ class Websocket(Section):
 
     path: Annotated[str, AfterValidator(check_websocket_path)] = Field(
         default="/mqtt",
-        description="Path that `ws://` and `wss://` listeners answer; a listener's URL can name its own.",
+        description="Path served by `ws://` and `wss://` listeners; a listener's URL can override it.",
     )
     origins: Annotated[list[Origin], BeforeValidator(one_or_many)] = Field(
         default=[],
-        description="Web sites whose pages may connect, such as `https://ops.example`; `*` is every one. Pages that "
-        "come from the listener's own host and port may always connect, and so may clients that are not browsers.",
+        description="Web origins allowed to connect, such as `https://ops.example`; `*` allows all. Pages served "
+        "from the listener's own host and port, and non-browser clients, can always connect.",
     )
 
 
@@ -310,32 +319,30 @@ class Auth(Section):
 
     allow_anonymous: bool | None = Field(
         default=None,
-        description="Whether clients may connect without logging in. Absent: on loopback listeners only, and only "
-        "while there is no way to log in. A name is never taken without proof where any user is known, be it by "
-        "password, token, service or certificate, or in a rule.",
+        description="Whether clients may connect without logging in. If absent: only on loopback listeners, and only "
+        "while no login method is configured. Once users are defined anywhere (password, token, service, "
+        "certificate, or a rule), a user name is never accepted without proof.",
     )
     client_id: Annotated[str, AfterValidator(check_client_id_pattern)] = Field(
         default="",
-        description="Client ids that a user's clients may have, such as `%u-*`: `%u` stands for the user name, `*` for "
-        "any text; ids that the broker itself gives always fit. Empty: any id, first come, first served.",
+        description="Client ids that a user's clients may use, such as `%u-*`: `%u` stands for the user name, `*` "
+        "for any text. Ids assigned by the broker are always accepted. If empty, any id, first come, first served.",
     )
     password_file: Path | None = Field(
         default=None, description="User names and password hashes, in mosquitto's format."
     )
     access_file: Path | None = Field(
         default=None,
-        description="What clients may do, in the format of mosquitto's acl_file; asked after the `[[access]]` rules.",
+        description="Access rules in the format of mosquitto's acl_file; consulted after the `[[access]]` rules.",
     )
     check_retain_source: bool = Field(
         default=True,
-        description="Whether a retained message is sent only while its publisher might still put it there.",
+        description="Whether a retained message is sent only while its publisher still has permission to retain it.",
     )
     no_match: Literal["allow", "deny"] = Field(
-        default="deny", description="What a request gets that none of the `[[access]]` rules matches."
+        default="deny", description="The answer to a request that matches none of the `[[access]]` rules."
     )
-    group: list[Group] = Field(
-        default=[], description="Users that rules speak of together, as `[[auth.group]]` tables."
-    )
+    group: list[Group] = Field(default=[], description="Groups of users for the rules, as `[[auth.group]]` tables.")
 
 
 class Jwt(Section):
@@ -343,46 +350,48 @@ class Jwt(Section):
 
     key_file: Path | None = Field(
         default=None,
-        description="What tokens are signed with: a public key (PEM) for RS256 and ES256, or the secret for HS256.",
+        description="The key that verifies tokens: a public key (PEM) for RS256 and ES256, or the secret for HS256.",
     )
     jwks_file: Path | None = Field(default=None, description="Several keys, as a JSON Web Key Set.")
     algorithms: Annotated[list[Literal["HS256", "RS256", "ES256"]], BeforeValidator(one_or_many)] = Field(
-        default=["RS256", "ES256"], description="Signatures that are accepted. A secret needs `HS256` alone."
+        default=["RS256", "ES256"], description="Accepted signature algorithms. A secret requires `HS256` alone."
     )
     username_claim: str = Field(default="sub", description="Claim that holds the user name.")
-    issuer: str = Field(default="", description="`iss` that a token must have; empty is any.")
-    audience: str = Field(default="", description="`aud` that a token must have; empty is any token without one.")
-    leeway: Duration = Field(default=0, description="By how much the clocks may differ.")
+    issuer: str = Field(default="", description="Required `iss` of a token; if empty, any is accepted.")
+    audience: str = Field(default="", description="Required `aud` of a token; if empty, the token must not have one.")
+    leeway: Duration = Field(default=0, description="Tolerated clock difference.")
 
 
 class Callback(Section):
-    """An HTTP service that is asked about a login. No answer, or one that makes no sense, is a refusal."""
+    """An HTTP service that checks logins. No answer, or one that cannot be understood, refuses the login."""
 
     url: Annotated[str, AfterValidator(check_http_url)] = Field(
-        default="", description="Where a login is sent, as a JSON document in a POST; empty asks nobody."
+        default="",
+        description="URL that logins are sent to, as a JSON document in a POST; if empty, no service is used.",
     )
     timeout: Duration = Field(default=3, description="How long to wait for the answer.")
-    cache: Duration = Field(default=30, description="How long an answer is remembered; 0 is not at all.")
+    cache: Duration = Field(default=30, description="How long an answer is cached; 0 means not at all.")
     secret_file: Path | None = Field(
-        default=None, description="Sent as `Authorization: Bearer ...`, so that the service knows who asks."
+        default=None,
+        description="Secret sent as `Authorization: Bearer ...`, so that the service can authenticate the broker.",
     )
     at_once: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=256)] = Field(
-        default=8, description="Requests in progress at the same time."
+        default=8, description="Maximum concurrent requests."
     )
 
 
 class Bans(Section):
-    """Who is turned away before anything else, and who is banned for failing to log in again and again."""
+    """Clients that are turned away, and automatic bans after repeated failed logins."""
 
     addresses: Networks = Field(default=[], description="Addresses and networks that may not connect.")
     users: Names = Field(default=[], description="User names that may not connect.")
     client_ids: Names = Field(default=[], description="Client ids that may not connect.")
     failures: Count = Field(
         default=10,
-        description="Failed logins from one address, or one IPv6 network (/64), after which it is banned for a while; "
-        "0 is never.",
+        description="Failed logins from one address, or one IPv6 network (/64), that lead to a temporary ban; 0 "
+        "means never.",
     )
-    window: Duration = Field(default=60, description="Time in which so many failures count.")
+    window: Duration = Field(default=60, description="Period in which failed logins are counted.")
     duration: Duration = Field(default=300, description="How long such a ban lasts.")
     exempt: Networks = Field(
         default=["127.0.0.0/8", "::1"],
@@ -391,9 +400,9 @@ class Bans(Section):
 
 
 class PredefinedTopic(Section):
-    """One `[[sn.predefined]]` topic: what clients of MQTT-SN may call by a number without registering it."""
+    """One `[[sn.predefined]]` topic: a topic that MQTT-SN clients can use by its id without registering it."""
 
-    id: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=65534)] = Field(description="The number.")
+    id: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=65534)] = Field(description="The topic id.")
     topic: Annotated[str, AfterValidator(check_topic_name)] = Field(description="The topic it stands for.")
 
 
@@ -401,96 +410,100 @@ class Sn(Section):
     """MQTT-SN 1.2 and 2.0, on the `udp://` listeners."""
 
     gateway_id: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=255)] = Field(
-        default=1, description="What this gateway calls itself in GWINFO and ADVERTISE."
+        default=1, description="Gateway id in GWINFO and ADVERTISE."
     )
     advertise: Annotated[str, AfterValidator(check_host_and_port)] = Field(
         default="",
-        description="Where ADVERTISE is sent, as host:port, such as the network's broadcast address; empty sends none.",
+        description="Where ADVERTISE is sent, as host:port, for example the broadcast address of the network; if "
+        "empty, it is not sent.",
     )
     advertise_interval: Annotated[Duration, Field(le=65535)] = Field(
         default=900, description="How often ADVERTISE is sent."
     )
     open_topics: Annotated[list[TopicFilter], BeforeValidator(one_or_many)] = Field(
         default=[],
-        description="Topics that anyone may publish to without a connection (PUBWOS, QoS -1), one filter or several;"
-        " empty is none.",
+        description="One or more topic filters that anyone may publish to without a connection (PUBWOS, QoS -1); if "
+        "empty, none.",
     )
     open_retain: bool = Field(
-        default=False, description="Whether such publishes may be retained, and so replace or delete what is."
+        default=False, description="Whether such publishes can be retained, and so replace or delete retained messages."
     )
-    open_rate: Count = Field(default=1000, description="Such publishes a second, all together; 0 is no limit.")
+    open_rate: Count = Field(default=1000, description="Total rate of such publishes per second; 0 means no limit.")
     retry_interval: Duration = Field(default=10, description="1.2: how long to wait for an answer before each resend.")
     response_timeout: Duration = Field(
         default=5, description="2.0: how long to wait for an answer before resends begin."
     )
     backoff: Duration = Field(default=1, description="2.0: wait before the first resend; doubles with each.")
     retries: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=100)] = Field(
-        default=4, description="Resends before a client that does not answer is taken to be lost."
+        default=4, description="Resends before an unresponsive client is considered lost."
     )
     session_expiry_max: Annotated[WholeSeconds, Field(le=4_294_967_295)] = Field(
         default=86400,
-        description="Longest time that the session of a client without a name outlives its connection, and that such a "
-        "client is silent if its CONNECT names no keep alive; 0 is as long as `limits.session_expiry_max` says, and "
-        "for ever.",
+        description="For anonymous clients: how long a session outlives its connection at most, and how long a "
+        "client without a keep alive may be silent. 0 means that `limits.session_expiry_max` applies to the "
+        "former and nothing to the latter.",
     )
-    max_clients: Count = Field(default=100_000, description="Clients at once on one listener; 0 is no limit.")
+    max_clients: Count = Field(
+        default=100_000, description="Maximum simultaneous clients on one listener; 0 means no limit."
+    )
     max_clients_per_address: Count = Field(
-        default=0, description="Clients at once from one address, whatever their port; 0 is no limit."
+        default=0, description="Maximum simultaneous clients from one address, on any port; 0 means no limit."
     )
     max_topics: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=65534)] = Field(
-        default=1024, description="Topic ids of one client."
+        default=1024, description="Maximum topic ids per client."
     )
     max_buffered: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=1_000_000)] = Field(
         default=100,
-        description="QoS 0 messages that wait for a client that sleeps, or that has to be told a topic id first.",
+        description="QoS 0 messages buffered for a client that is asleep or must first be sent a topic id.",
     )
     awake_messages: Count = Field(
-        default=0, description="Messages sent to a sleeping client each time it wakes, if it names no number; 0 is all."
+        default=0,
+        description="Messages sent to a sleeping client each time it wakes, unless it asks for a number "
+        "of its own; 0 means all.",
     )
     answer_rate: Count = Field(
-        default=2000, description="Answers a second to addresses without a connection, all together; 0 is no limit."
+        default=2000, description="Answers per second to all addresses without a connection; 0 means no limit."
     )
     answer_rate_per_address: Count = Field(
-        default=20, description="Answers a second to one address without a connection; 0 is no limit."
+        default=20, description="Answers per second to one address without a connection; 0 means no limit."
     )
     predefined: list[PredefinedTopic] = Field(
-        default=[], description="Topics with a number of their own, as `[[sn.predefined]]` tables."
+        default=[], description="Topics with a predefined id, as `[[sn.predefined]]` tables."
     )
 
 
 class Api(Section):
-    """Who may use the HTTP API and the dashboard. Without keys and users: this machine, or nobody if clients log in."""
+    """Access to the HTTP API and dashboard. Without keys and users: this machine only, or nobody if clients log in."""
 
     key_file: Path | None = Field(
         default=None,
-        description="API keys and hashes of their secrets, in the format of the password file. A key may do "
-        "everything.",
+        description="API keys and hashes of their secrets, in the format of the password file. A key has full access.",
     )
     admins: Annotated[list[str], BeforeValidator(one_or_many)] = Field(
         default=[],
-        description="Users of the password file who may do everything. Others see and change the topics that the "
-        "`[[access]]` rules give them.",
+        description="Users of the password file with full access. Other users see and change the topics that the "
+        "`[[access]]` rules grant them.",
     )
     cors: Annotated[list[str], BeforeValidator(one_or_many)] = Field(
         default=[], description="Origins whose pages may call the API, such as `https://ops.example`; none by default."
     )
     max_connections: Count = Field(
         default=1000,
-        description="HTTP connections at once, all `http://` and `https://` listeners together; 0 is no limit.",
+        description="Maximum simultaneous connections over all `http://` and `https://` listeners; 0 means no limit.",
     )
 
 
 class Sys(Section):
     """The `$SYS` topics."""
 
-    interval: Duration = Field(default=10, description="How often `$SYS/broker/...` is published; 0 is never.")
+    interval: Duration = Field(default=10, description="How often `$SYS/broker/...` is published; 0 means never.")
 
 
 class Log(Section):
     """Diagnostics, one line per event on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severe event written."
+        default="info", description="Lowest severity that is logged."
     )
     format: Literal["text", "json"] = Field(default="text", description="`text` for people, `json` for machines.")
 
@@ -512,36 +525,37 @@ SHARED_KEYS: Final = (
 
 
 class Cluster(Section):
-    """Many nodes on one log, which NATS JetStream keeps. Without `url` the broker stands alone.
+    """Several nodes on one log, kept by NATS JetStream. Without `url` the broker runs on its own.
 
-    Limits and policies of `[retainer]`, `limits.max_queued_messages` and `limits.max_queued_bytes` are then the same on
-    all nodes: the first node's until one is told others by a reload or through the API. Everything else is each node's
-    own, but `name` and `url` have to lead all of them to the same log. `holdfast check-config` says which is which.
+    Limits and policies of `[retainer]`, `limits.max_queued_messages` and `limits.max_queued_bytes` are then shared by
+    all nodes: those of the first node apply until a reload or an API call on any node changes them. Everything else is
+    set per node, but `name` and `url` must lead all of them to the same log. `holdfast check-config` says which is
+    which.
     """
 
     url: Annotated[list[str], BeforeValidator(one_or_many)] = Field(
         default=[], description="The NATS servers that keep the log, as `nats://host:port` or `tls://host:port`."
     )
-    node: str = Field(default="", description="The name of this node, which no other may have.")
+    node: str = Field(default="", description="The name of this node; it must be unique.")
     name: str = Field(default="holdfast", description="The name of the cluster; several can share the same servers.")
     reads: Literal["fresh", "local"] = Field(
         default="fresh",
-        description="`fresh`: whoever subscribes finds everything that anybody was told is stored, on any node; "
-        "`local`: what this node has read so far.",
+        description="`fresh`: a new subscriber sees everything that has been acknowledged on any node; `local`: what "
+        "this node has read so far.",
     )
     node_timeout: Duration = Field(
         default=10,
-        description="A node that is silent for so long is declared down; one that has no quorum for so long sends its "
-        "clients away.",
+        description="A node that has been silent for this long is declared down; one that has had no quorum for this "
+        "long disconnects its clients.",
     )
-    batch: Size = Field(default=128 << 10, description="Bytes of entries that one message of the log holds.")
+    batch: Size = Field(default=128 << 10, description="Maximum bytes of entries in one message of the log.")
     replicas: Annotated[int, Field(ge=1, le=5)] = Field(
         default=3, description="Servers that keep a copy of the log; more than half of them must have a message."
     )
     monitor: Annotated[list[str], BeforeValidator(one_or_many)] = Field(
         default=[],
-        description="Monitoring addresses of the NATS servers, as `http://host:8222`: it is checked there that they "
-        "sync before they answer.",
+        description="Monitoring URLs of the NATS servers, as `http://host:8222`; used to check that they sync before "
+        "they acknowledge.",
     )
     user: str = Field(default="", description="User name for NATS.")
     password_file: Path | None = Field(default=None, description="File with the password for NATS.")
@@ -553,12 +567,13 @@ class Cluster(Section):
     key: Path | None = Field(default=None, description="Key of the client certificate.")
     advertise: str = Field(
         default="",
-        description="Where clients reach this node, as `host:port`: told to those who have to leave another.",
+        description="Address at which clients reach this node, as `host:port`; sent as Server Reference to clients "
+        "that have to leave another node.",
     )
     log_size: Size = Field(
         default=1 << 30,
-        description="Bytes of the log before it is cut below what all nodes have; a node that was away for longer "
-        "takes its state from another.",
+        description="Size at which the log is trimmed up to what all nodes have applied; a node that was away for "
+        "longer takes its state from another one.",
     )
 
 
@@ -572,7 +587,7 @@ class Settings(Section):
         description="Where to listen, as URLs: `tcp://`, `tls://`, `ws://`, `wss://`, `udp://` (MQTT-SN), `http://`, "
         "`https://`, each with host and port. Port 0 lets the system pick one.",
     )
-    data: Path = Field(default=Path("data"), description="Folder for everything that must survive a restart.")
+    data: Path = Field(default=Path("data"), description="Folder for everything that has to survive a restart.")
     durability: Literal["none", "ack", "deliver"] = Field(
         default="ack",
         description="When a publish is on disk: `none` some time after it is acknowledged, `ack` before, `deliver` "
@@ -580,7 +595,7 @@ class Settings(Section):
     )
     response_information: str = Field(
         default="",
-        description="Topic prefix handed to MQTT 5 clients that request response information; empty is none.",
+        description="Topic prefix sent to MQTT 5 clients that request Response Information; if empty, none is sent.",
     )
     retainer: Retainer = Retainer()
     history: History = History()
@@ -598,7 +613,7 @@ class Settings(Section):
     sys: Sys = Sys()
     log: Log = Log()
     access: list[AccessRule] = Field(
-        default=[], description="What clients may do, as `[[access]]` tables; first match wins."
+        default=[], description="Access rules, as `[[access]]` tables; the first match wins."
     )
 
     def listeners(self) -> list[Listener]:

@@ -131,7 +131,7 @@ class WebSocketPeer(StreamPeer):
         if not self.origins.allow(origin, request.host):
             # A page of any other site could else use the browser of its visitors to get in here.
             log.warning("websocket from another site refused", extra={"address": self.address, "origin": origin})
-            self.refuse(403, "pages of this origin may not connect, see websocket.origins")
+            self.refuse(403, "pages from this origin may not connect, see websocket.origins")
             return
         chosen = next((name for name in SUBPROTOCOLS if name in request.subprotocols), None)
         if chosen is None:

@@ -43,7 +43,7 @@ class Conditions(BaseModel):
         """The conditions as the retained index understands them. Raises UsageError when they make no sense."""
         check_filter(self.filter)
         if self.hidden and self.filter != "#":
-            raise UsageError(f"hidden topics go with the filter '#' only, got {self.filter!r}")
+            raise UsageError(f"hidden topics are possible with the filter '#' only, got {self.filter!r}")
         query = Query()
         query.contains = encode_text(self.contains)
         query.client_id = self.client_id

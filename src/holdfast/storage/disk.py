@@ -63,7 +63,7 @@ class DiskStorage:
             self.progress.close()
             raise
         if self.folder.is_open_to_all():
-            log.warning("everybody can write to the data folder", extra={"folder": str(self.folder.root)})
+            log.warning("every user can write to the data folder", extra={"folder": str(self.folder.root)})
         self.recovered = recovered
         for loss in recovered.losses:
             log.warning("recovery", extra={"found": loss})
