@@ -144,6 +144,16 @@ class History(Section):
     """The table of what was published."""
 
     enable: bool = Field(default=True, description="Whether publishes are written to the history table.")
+    path: str = Field(
+        default="",
+        description="Where the table is: a folder, or an object store (`s3://bucket/folder`, `abfss://`, `gs://`). "
+        "Empty is `history` in the data folder. Each node of a cluster adds its name.",
+    )
+    storage_file: Path | None = Field(
+        default=None,
+        description='What the object store is told besides, in lines of the form `name = "value"` (TOML): credentials, '
+        "region, endpoint. Without it they come from the environment, such as `AWS_ACCESS_KEY_ID`.",
+    )
     record: Literal["retained", "all"] = Field(
         default="retained",
         description="What becomes a row: `retained`, every publish with RETAIN, whether it set, cleared or was "
@@ -169,6 +179,19 @@ class History(Section):
     )
     flush_interval: Duration = Field(
         default=1, description="Rows are committed at least this often when there are any."
+    )
+    file_size: Size = Field(
+        default=64 * 1024**2, description="Size of the files that commits are joined to, at least 1MiB."
+    )
+    compact_budget: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=100)] = Field(
+        default=25,
+        description="Percent of the time that the history's process may spend on joining files while rows come; 0 "
+        "leaves every commit a file of its own.",
+    )
+    keep_replaced: Duration = Field(
+        default=300,
+        description="How long files that were joined or emptied stay for those who are reading them. A query of "
+        "another engine that runs for longer than this may find one gone, and has to be asked again.",
     )
 
 

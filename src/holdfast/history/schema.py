@@ -51,6 +51,12 @@ ERASED_PROTOCOL: Final = "erased"
 ERASED_TOPIC: Final = "$holdfast/erased"
 ERASED_APP_ID: Final = "holdfast-erased"
 
+# Whose table it is, where it does not lie in a data folder: a number that the broker's data folder has too.
+OWNER_APP_ID: Final = "holdfast-owner"
+
+# What the last compaction gained: the files and bytes that went in and came out, and when, a number each.
+COMPACTION_APP_ID: Final = "holdfast-compaction"
+
 # Also an application transaction (Delta refuses table properties it does not know). A reader refuses a table whose
 # number is above the one it knows; a table without one is of version 1.
 FORMAT_APP_ID: Final = "holdfast-format"

@@ -38,6 +38,7 @@ from holdfast.storage.history_options import HistoryOptions, Resting
 from holdfast.storage.reserve import ROOM_TO_GO_ON, Space, shown, space_at
 
 if TYPE_CHECKING:
+    from holdfast.history.compaction import Gain
     from holdfast.history.erase import Step
     from holdfast.history.erased import Erasure
     from holdfast.history.writer import HistoryWriter
@@ -47,9 +48,9 @@ MODULE = "holdfast.storage.follower_main"
 RETRY_S = 2.0
 PURGE_EVERY_S = 10.0
 SYNC_EVERY_S = 10.0
-COMPACT_EVERY_S = 60.0
+COMPACT_EVERY_S = 10.0
 RETAIN_EVERY_S = 300.0
-VACUUM_EVERY_S = 600.0
+VACUUM_EVERY_S = 60.0
 ERASE_AT_ONCE_S = 1.0  # then rows that have come meanwhile are written
 UPKEEP_LATE_S = 3600.0  # by how much upkeep may be late while nothing is written: it loads the libraries
 COLLECT_AT = 100_000  # objects since the last time that garbage was looked for
@@ -129,6 +130,7 @@ class HistoryFollower(Follower):
     free space than is reserved for others: nothing is appended and nothing joined, but what is too old goes. The last
     rows came at `busy_at`. A watcher has found no rows between the offsets `watched`, of which the first is the
     table's. While rows are `erased`, for the request `erasing`, the table is written to and nothing else is done to it.
+    Files are being `joined`; those that are replaced lie there for a while, the last ones since `replaced_at`.
     """
 
     batch_bytes = 32 << 20  # a commit each
@@ -139,6 +141,8 @@ class HistoryFollower(Follower):
     busy_at = 0.0
     erasing: erasures.Request | None = None
     erased: "Iterator[Step]"
+    joined: "Iterator[Gain | None] | None" = None
+    replaced_at: float | None = None
 
     def __init__(
         self,
@@ -153,15 +157,19 @@ class HistoryFollower(Follower):
         self.space = space
         self.watched = watched
         now = time.monotonic()
-        fresh = {"sync": now, "compact": now + 30, "retain": now + 45, "vacuum": now + VACUUM_EVERY_S}
+        fresh = {"sync": now, "compact": now + COMPACT_EVERY_S, "retain": now + 45, "vacuum": now + VACUUM_EVERY_S}
         self.due = fresh if options.resting is None else dict(options.resting.due)
+        self.replaced_at = now if options.resting is None else options.resting.replaced_at
 
     def open(self) -> int:
+        from holdfast.history.upkeep import keep_replaced
         from holdfast.history.writer import HistoryWriter
 
-        self.writer = HistoryWriter(self.folder.history, self.folder.quarantine, self.folder.journal_keeps_from())
+        self.joined = None
+        self.writer = HistoryWriter(self.folder.table, self.folder.quarantine, self.folder.journal_keeps_from())
         try:
             self.writer.mark_live(self.options.live_from)
+            keep_replaced(self.writer.table, self.options.keep_replaced_s)
             if self.writer.repaired:
                 report(note=self.writer.repaired)
             since, upto = self.watched
@@ -190,7 +198,10 @@ class HistoryFollower(Follower):
         return self.safe
 
     def has_room(self) -> bool:
-        space = self.space(self.folder.history)
+        folder = self.folder.table.folder
+        if folder is None:
+            return True  # a store that is full says so when it is written to
+        space = self.space(folder)
         reserve = self.options.reserve.of(space.total)
         paused = space.free < reserve * (ROOM_TO_GO_ON if self.paused else 1)
         if paused and not self.paused:
@@ -201,22 +212,47 @@ class HistoryFollower(Follower):
         return not paused
 
     def idle(self) -> None:
-        from holdfast.history import upkeep
-
         self.every("sync", SYNC_EVERY_S, self.sync)
         if self.erase():
             return
-        if not self.paused:
-            self.every("compact", COMPACT_EVERY_S, lambda: upkeep.compact(self.writer.table))
+        quiet = time.monotonic() - self.busy_at > self.options.rest_after_s
+        compacting = not self.paused and self.compact(quiet)
         self.every("retain", RETAIN_EVERY_S, self.retain)
         self.every("vacuum", VACUUM_EVERY_S, self.vacuum)
-        if not self.paused and time.monotonic() - self.busy_at > self.options.rest_after_s:
+        if quiet and not self.paused and not compacting:
             self.rest()
 
     def every(self, name: str, seconds: float, work: Callable[[], object]) -> None:
         if time.monotonic() >= self.due[name]:
             work()
             self.due[name] = time.monotonic() + seconds
+
+    def compact(self, quiet: bool) -> bool:
+        """Goes on joining files, a block of rows at a time, so that new rows wait no longer than for one of them;
+        returns whether there is more to do. Its budget is a part of the time while rows come.
+        """
+        from holdfast.history.compaction import join, worth_joining
+        from holdfast.history.table import data_files
+
+        budget = self.options.compact_budget
+        begun = time.monotonic()
+        if budget <= 0 or (begun < self.due["compact"] and not quiet):
+            return self.joined is not None
+        if self.joined is None:
+            files = worth_joining(data_files(self.writer.table), self.options.file_bytes, quiet)
+            if not files:
+                self.due["compact"] = begun + COMPACT_EVERY_S
+                return False
+            self.joined = join(self.writer.table, self.folder.table, files)
+        for gain in self.joined:
+            if gain is not None:
+                self.replaced_at = time.monotonic()
+            break
+        else:
+            self.joined = None
+        now = time.monotonic()
+        self.due["compact"] = now + (now - begun) * (1 / budget - 1)
+        return True
 
     def sync(self) -> None:
         self.writer.sync(time.time())
@@ -230,12 +266,16 @@ class HistoryFollower(Follower):
         limits = Limits(self.options.retention_s, self.options.retention_bytes)
         dropped = retain(self.writer.table, limits, int(time.time() * 1000))
         if dropped:
+            self.replaced_at = time.monotonic()
             report(note=f"history dropped {dropped} rows that were past its retention")
 
     def vacuum(self) -> None:
         from holdfast.history.upkeep import vacuum
 
-        vacuum(self.writer.table)
+        if self.replaced_at is not None:
+            vacuum(self.writer.table)
+            if time.monotonic() > self.replaced_at + self.options.keep_replaced_s:
+                self.replaced_at = None
         erasures.forget(self.folder)
 
     def erase(self) -> bool:
@@ -265,9 +305,10 @@ class HistoryFollower(Follower):
         from holdfast.history.erased import Selector
 
         self.erasing = asked
+        self.joined = None  # it may have rows that go
         selector = Selector(asked.kind, asked.value)
         erasures.save(self.folder, replace(asked, state=erasures.RUNNING))
-        self.erased = carry_out(self.writer.table, self.folder.history, asked.name, selector, asked.at_ms)
+        self.erased = carry_out(self.writer.table, self.folder.table, asked.name, selector, asked.at_ms)
         return True
 
     def end_erasing(self, done: "Erasure") -> None:
@@ -281,7 +322,9 @@ class HistoryFollower(Follower):
     def rest(self) -> None:
         """Begins anew as a process that only watches the journal; the open files close with that."""
         self.sync()
-        options = replace(self.options, resting=Resting(self.writer.last, self.safe, self.due))
+        if self.replaced_at is not None:
+            self.due["vacuum"] = self.replaced_at + self.options.keep_replaced_s + 1
+        options = replace(self.options, resting=Resting(self.writer.last, self.safe, self.due, self.replaced_at))
         arguments = ["history", str(self.folder.root), options.to_json()]
         os.execv(sys.executable, [sys.executable, "-m", MODULE, *arguments])
 
@@ -314,6 +357,8 @@ class HistoryWatcher(Follower):
         self.table = resting.table
         self.reached = resting.after
         self.upkeep_due = min(resting.due.values(), default=math.inf) + UPKEEP_LATE_S
+        if resting.replaced_at is not None:
+            self.upkeep_due = min(self.upkeep_due, resting.due["vacuum"])
 
     def open(self) -> int:
         return self.reached

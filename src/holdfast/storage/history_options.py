@@ -10,20 +10,22 @@ REST_AFTER_S = 30.0  # without rows, the libraries of the history are let go
 
 @dataclass(frozen=True)
 class Resting:
-    """Where a process stood that went to rest: the last offset in the table, the last that it had read, and when which
-    upkeep is due.
+    """Where a process stood that went to rest: the last offset in the table, the last that it had read, when which
+    upkeep is due, and when files were replaced that are still there.
     """
 
     table: int = 0
     after: int = 0
     due: dict[str, float] = field(default_factory=dict)
+    replaced_at: float | None = None
 
 
 @dataclass(frozen=True)
 class HistoryOptions:
     """Retention of 0 is none. From offset `live_from` on publishes without RETAIN are recorded too; 0 says that they
     are not, None that what the table says of it stays. A table that is new begins behind offset `begins_after`, and
-    nothing is lost by that. `resting` is told by the process to the one that it becomes.
+    nothing is lost by that. Files are joined to `file_bytes` each, in no more than that part of the time, and stay for
+    a while when they have been replaced. `resting` is told by the process to the one that it becomes.
     """
 
     flush_interval_s: float = 1.0
@@ -33,6 +35,9 @@ class HistoryOptions:
     live_from: int | None = None
     begins_after: int = 0
     rest_after_s: float = REST_AFTER_S
+    file_bytes: int = 64 << 20
+    compact_budget: float = 0.25
+    keep_replaced_s: int = 300
     resting: Resting | None = None
 
     def to_json(self) -> str:
