@@ -144,6 +144,7 @@ def history_options(settings: Settings, next_offset: int) -> HistoryOptions:
         file_bytes=table.file_size,
         compact_budget=table.compact_budget / 100,
         keep_replaced_s=int(table.keep_replaced),
+        iceberg=table.iceberg,
         reserve=reserve_of(table.reserve),
         live_from=next_offset if table.record == "all" else 0,
     )

@@ -193,6 +193,11 @@ class History(Section):
         description="How long files that were joined or emptied stay for those who are reading them. A query of "
         "another engine that runs for longer than this may find one gone, and has to be asked again.",
     )
+    iceberg: bool = Field(
+        default=False,
+        description="Whether the files of the table are also an Iceberg table, for readers who know only that. Needs "
+        "`holdfast-mqtt[iceberg]`.",
+    )
 
 
 class Pipeline(Section):

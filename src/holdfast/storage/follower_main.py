@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.history.compaction import Gain
     from holdfast.history.erase import Step
     from holdfast.history.erased import Erasure
+    from holdfast.history.iceberg import IcebergView
     from holdfast.history.writer import HistoryWriter
     from holdfast.state.store import StateStore
 
@@ -143,6 +144,8 @@ class HistoryFollower(Follower):
     erased: "Iterator[Step]"
     joined: "Iterator[Gain | None] | None" = None
     replaced_at: float | None = None
+    iceberg: "IcebergView | None" = None
+    iceberg_problem = ""
 
     def __init__(
         self,
@@ -158,7 +161,7 @@ class HistoryFollower(Follower):
         self.watched = watched
         now = time.monotonic()
         fresh = {"sync": now, "compact": now + COMPACT_EVERY_S, "retain": now + 45, "vacuum": now + VACUUM_EVERY_S}
-        self.due = fresh if options.resting is None else dict(options.resting.due)
+        self.due = {**fresh, "iceberg": now} if options.resting is None else dict(options.resting.due)
         self.replaced_at = now if options.resting is None else options.resting.replaced_at
 
     def open(self) -> int:
@@ -215,6 +218,7 @@ class HistoryFollower(Follower):
         self.every("sync", SYNC_EVERY_S, self.sync)
         if self.erase():
             return
+        self.every("iceberg", SYNC_EVERY_S, self.follow_in_iceberg)
         quiet = time.monotonic() - self.busy_at > self.options.rest_after_s
         compacting = not self.paused and self.compact(quiet)
         self.every("retain", RETAIN_EVERY_S, self.retain)
@@ -254,6 +258,30 @@ class HistoryFollower(Follower):
         self.due["compact"] = now + (now - begun) * (1 / budget - 1)
         return True
 
+    def follow_in_iceberg(self, erased: bool = False, cleans: bool = False) -> None:
+        """Brings the Iceberg view to where the table is. The history goes on without it where that fails."""
+        if not self.options.iceberg:
+            return
+        try:
+            if self.iceberg is None:
+                from holdfast.history.iceberg import IcebergView
+
+                self.iceberg = IcebergView(self.folder.table, self.folder.root)
+            if erased:
+                self.iceberg.begin_anew(self.writer.table)
+            else:
+                self.iceberg.follow(self.writer.table)
+            if cleans:
+                self.iceberg.clean(self.options.keep_replaced_s)
+            problem = ""
+        except ImportError as error:
+            problem = f"no Iceberg view of the history is kept: `pip install 'holdfast-mqtt[iceberg]'` ({error})"
+        except StoreError as error:
+            problem, self.iceberg = str(error), None
+        if problem and problem != self.iceberg_problem:
+            report(note=problem)
+        self.iceberg_problem = problem
+
     def sync(self) -> None:
         self.writer.sync(time.time())
         if self.safe != self.reached:
@@ -276,6 +304,7 @@ class HistoryFollower(Follower):
             vacuum(self.writer.table)
             if time.monotonic() > self.replaced_at + self.options.keep_replaced_s:
                 self.replaced_at = None
+            self.follow_in_iceberg(cleans=True)
         erasures.forget(self.folder)
 
     def erase(self) -> bool:
@@ -314,6 +343,7 @@ class HistoryFollower(Follower):
     def end_erasing(self, done: "Erasure") -> None:
         assert self.erasing is not None
         self.writer.reload()
+        self.follow_in_iceberg(erased=True)
         erasures.save(self.folder, replace(self.erasing, state=erasures.DONE, upto=done.upto, rows=done.rows))
         self.sync()
         report(note=f"history erased {done.rows} rows up to offset {done.upto}, asked for as {done.name}", seal=True)
@@ -322,6 +352,7 @@ class HistoryFollower(Follower):
     def rest(self) -> None:
         """Begins anew as a process that only watches the journal; the open files close with that."""
         self.sync()
+        self.follow_in_iceberg()
         if self.replaced_at is not None:
             self.due["vacuum"] = self.replaced_at + self.options.keep_replaced_s + 1
         options = replace(self.options, resting=Resting(self.writer.last, self.safe, self.due, self.replaced_at))
@@ -330,6 +361,9 @@ class HistoryFollower(Follower):
 
     def close(self) -> None:
         self.writer.close()
+        if self.iceberg is not None:
+            self.iceberg.close()
+            self.iceberg = None
 
 
 def why_paused(space: Space, reserve: int) -> str:

@@ -38,6 +38,7 @@ class HistoryOptions:
     file_bytes: int = 64 << 20
     compact_budget: float = 0.25
     keep_replaced_s: int = 300
+    iceberg: bool = False
     resting: Resting | None = None
 
     def to_json(self) -> str:
