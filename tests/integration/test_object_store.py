@@ -153,6 +153,7 @@ def test_a_stranger_who_commits_in_between_costs_no_row(place: Place, tmp_path: 
 def test_no_credential_is_ever_told(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, place.storage_file)
     monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sv=2024-01-01&sig=abcdefgh")
+    storage_options(place.uri)
     text = f"GET https://x.blob/y?sv=1&sig=zzz with key {KEY_ID}, {SECRET} and sv=2024-01-01&sig=abcdefgh were refused"
     assert redacted(text) == "GET https://x.blob/y?… with key …, … and … were refused"
     assert SECRET not in repr(place)

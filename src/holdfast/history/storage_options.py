@@ -7,7 +7,6 @@ machine. Or from a file (`history.storage_file`), whose name processes hand on i
 import os
 import re
 import tomllib
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +16,7 @@ VARIABLE: Final = "HOLDFAST_HISTORY__STORAGE_FILE"
 # A store that is away is asked again by us, who can say so meanwhile; the library would go on for minutes.
 PATIENCE: Final = {"connect_timeout": "5s", "timeout": "30s", "max_retries": "3", "retry_timeout": "20s"}
 SECRET: Final = re.compile(r"secret|key|token|password|sas|sig|credential|service_account", re.IGNORECASE)
+TOLD: Final[set[str]] = set()  # secrets that this process has given to a store
 SIGNED: Final = re.compile(r"(://[^\s?\"']+\?)[^\s\"')>]*")  # what asks in an address may be a signature
 
 
@@ -28,7 +28,9 @@ def storage_options(uri: str, file: str = "") -> dict[str, str] | None:
     """What the libraries are given for a table; None where it lies in a folder. Raises StoreError."""
     if not is_remote(uri):
         return None
-    return {**PATIENCE, **read_options(file or os.environ.get(VARIABLE, ""))}
+    found = read_options(file or os.environ.get(VARIABLE, ""))
+    TOLD.update(value for name, value in found.items() if is_secret(name, value))
+    return {**PATIENCE, **found}
 
 
 def read_options(file: str) -> dict[str, str]:
@@ -47,12 +49,13 @@ def read_options(file: str) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()}
 
 
+def is_secret(name: str, value: str) -> bool:
+    return bool(SECRET.search(name)) and len(value) >= 8
+
+
 def redacted(text: str) -> str:
     """A text of the libraries without what may be a credential."""
-    known = dict(os.environ)
-    with suppress(StoreError):
-        known.update(read_options(known.get(VARIABLE, "")))
-    secrets = sorted((value for name, value in known.items() if SECRET.search(name) and len(value) >= 8), key=len)
-    for secret in reversed(secrets):
+    secrets = TOLD | {value for name, value in os.environ.items() if is_secret(name, value)}
+    for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "…")
     return SIGNED.sub(r"\1…", text)

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.forget import forget_versions
 from holdfast.history.place import Place
-from holdfast.history.storage_options import storage_options
+from holdfast.history.storage_options import redacted, storage_options
 from holdfast.spark.store import filesystem_of, parquet_frame
 
 APP_ID = "holdfast-pipeline"
@@ -105,7 +105,7 @@ class Table:
                 )
             self._delta = DeltaTable(root, storage_options=told)
         except (DeltaError, OSError) as error:
-            raise StoreError(f"the table at {root} cannot be opened: {error}") from None
+            raise StoreError(f"the table at {root} cannot be opened: {redacted(str(error))}") from None
         found = pa.schema(self._delta.schema().to_arrow())
         if found.names != shape.arrow.names:
             raise UsageError(
@@ -194,7 +194,7 @@ class Table:
                 f"another run committed to {self.root} at the same time; this batch was not applied ({error})"
             ) from None
         except (DeltaError, OSError) as error:
-            raise StoreError(f"the table at {self.root} cannot be written: {error}") from None
+            raise StoreError(f"the table at {self.root} cannot be written: {redacted(str(error))}") from None
         self._delta.update_incremental()
         self._read_log()
 
@@ -225,7 +225,7 @@ class Table:
             forget_versions(self._delta, Place(self.root), said)
             self._delta = DeltaTable(self.root, storage_options=storage_options(self.root))
         except (DeltaError, OSError) as error:
-            raise StoreError(f"the table at {self.root} cannot be written: {error}") from None
+            raise StoreError(f"the table at {self.root} cannot be written: {redacted(str(error))}") from None
         self._read_log()
 
     def tidy(self) -> None:

@@ -34,7 +34,7 @@ from holdfast.history.schema import (
     WRITER_APP_ID,
     arrow_schema,
 )
-from holdfast.history.storage_options import storage_options
+from holdfast.history.storage_options import redacted, storage_options
 from holdfast.spark.options import micros
 from holdfast.spark.store import filesystem_of
 from holdfast.spark.topics import TopicFilter
@@ -115,7 +115,7 @@ class History:
                 "`holdfast serve` writes under data/history while history.enable is true"
             ) from None
         except (DeltaError, OSError, ValueError) as error:
-            raise StoreError(f"the history table at {self.location} cannot be opened: {error}") from None
+            raise StoreError(f"the history table at {self.location} cannot be opened: {redacted(str(error))}") from None
         self.filesystem = filesystem_of(self.location)
         self._read_log()
 
@@ -127,7 +127,9 @@ class History:
             except DeltaError:  # an erasure takes away the log that was read
                 self._table = DeltaTable(self.location, storage_options=storage_options(self.location))
         except (DeltaError, OSError) as error:
-            raise StoreError(f"the history table at {self.location} cannot be read again: {error}") from None
+            raise StoreError(
+                f"the history table at {self.location} cannot be read again: {redacted(str(error))}"
+            ) from None
         if self._table.version() != before:
             self._read_log()
 

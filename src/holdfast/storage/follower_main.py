@@ -50,6 +50,7 @@ RETRY_S = 2.0
 PURGE_EVERY_S = 10.0
 SYNC_EVERY_S = 10.0
 COMPACT_EVERY_S = 10.0
+RETRY_COMPACT_S = 300.0
 RETAIN_EVERY_S = 300.0
 VACUUM_EVERY_S = 60.0
 ERASE_AT_ONCE_S = 1.0  # then rows that have come meanwhile are written
@@ -146,6 +147,7 @@ class HistoryFollower(Follower):
     replaced_at: float | None = None
     iceberg: "IcebergView | None" = None
     iceberg_problem = ""
+    compact_problem = ""
 
     def __init__(
         self,
@@ -155,6 +157,7 @@ class HistoryFollower(Follower):
         watched: tuple[int, int] = (0, 0),
     ) -> None:
         super().__init__(folder)
+        self.place = folder.table
         self.options = options
         self.interval_s = options.flush_interval_s
         self.space = space
@@ -169,7 +172,7 @@ class HistoryFollower(Follower):
         from holdfast.history.writer import HistoryWriter
 
         self.joined = None
-        self.writer = HistoryWriter(self.folder.table, self.folder.quarantine, self.folder.journal_keeps_from())
+        self.writer = HistoryWriter(self.place, self.folder.quarantine, self.folder.journal_keeps_from())
         try:
             self.writer.mark_live(self.options.live_from)
             keep_replaced(self.writer.table, self.options.keep_replaced_s)
@@ -201,7 +204,7 @@ class HistoryFollower(Follower):
         return self.safe
 
     def has_room(self) -> bool:
-        folder = self.folder.table.folder
+        folder = self.place.folder
         if folder is None:
             return True  # a store that is full says so when it is written to
         space = self.space(folder)
@@ -233,29 +236,42 @@ class HistoryFollower(Follower):
 
     def compact(self, quiet: bool) -> bool:
         """Goes on joining files, a block of rows at a time, so that new rows wait no longer than for one of them;
-        returns whether there is more to do. Its budget is a part of the time while rows come.
+        returns whether there is more to do. Its budget is a part of the time while rows come. Where it fails, as on a
+        file that is damaged, rows are written as ever, and it is tried again later.
         """
+        budget = self.options.compact_budget
+        begun = time.monotonic()
+        if budget <= 0 or (begun < self.due["compact"] and (self.compact_problem or not quiet)):
+            return self.joined is not None
+        try:
+            more = self.join_on(quiet)
+            self.compact_problem = ""
+        except StoreError as error:
+            if str(error) != self.compact_problem:
+                self.compact_problem = str(error)
+                report(note=self.compact_problem)
+            self.joined = None
+            self.due["compact"] = time.monotonic() + RETRY_COMPACT_S
+            return False
+        now = time.monotonic()
+        self.due["compact"] = now + ((now - begun) * (1 / budget - 1) if more else COMPACT_EVERY_S)
+        return more
+
+    def join_on(self, quiet: bool) -> bool:
+        """Joins one block of rows; returns whether there was one."""
         from holdfast.history.compaction import join, worth_joining
         from holdfast.history.table import data_files
 
-        budget = self.options.compact_budget
-        begun = time.monotonic()
-        if budget <= 0 or (begun < self.due["compact"] and not quiet):
-            return self.joined is not None
         if self.joined is None:
             files = worth_joining(data_files(self.writer.table), self.options.file_bytes, quiet)
             if not files:
-                self.due["compact"] = begun + COMPACT_EVERY_S
                 return False
-            self.joined = join(self.writer.table, self.folder.table, files)
+            self.joined = join(self.writer.table, self.place, files)
         for gain in self.joined:
             if gain is not None:
                 self.replaced_at = time.monotonic()
-            break
-        else:
-            self.joined = None
-        now = time.monotonic()
-        self.due["compact"] = now + (now - begun) * (1 / budget - 1)
+            return True
+        self.joined = None
         return True
 
     def follow_in_iceberg(self, erased: bool = False, cleans: bool = False) -> None:
@@ -266,7 +282,7 @@ class HistoryFollower(Follower):
             if self.iceberg is None:
                 from holdfast.history.iceberg import IcebergView
 
-                self.iceberg = IcebergView(self.folder.table, self.folder.root)
+                self.iceberg = IcebergView(self.place, self.folder.root)
             if erased:
                 self.iceberg.begin_anew(self.writer.table)
             else:
@@ -337,7 +353,7 @@ class HistoryFollower(Follower):
         self.joined = None  # it may have rows that go
         selector = Selector(asked.kind, asked.value)
         erasures.save(self.folder, replace(asked, state=erasures.RUNNING))
-        self.erased = carry_out(self.writer.table, self.folder.table, asked.name, selector, asked.at_ms)
+        self.erased = carry_out(self.writer.table, self.place, asked.name, selector, asked.at_ms)
         return True
 
     def end_erasing(self, done: "Erasure") -> None:
