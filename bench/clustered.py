@@ -6,6 +6,7 @@ The processes of a cluster run on all cores, the generator on those it has in ev
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from holdfast_bench.connection import READ_BYTES, LoadConnection, LoadError
 from holdfast_bench.coordinator import Coordinator
 from holdfast_bench.plan import Plan, Result
 from holdfast_bench.retained import RetainedSet
+from holdfast_demo.cluster import Part
 from peers import AS_SHIPPED, Running
 from scenario import GENERATOR, Figure, Figures, Scenario
 from writer import Writer
@@ -26,6 +28,7 @@ PATIENCE_S = 60.0
 RETRY_S = 0.05
 FILL_S = 300.0  # a retained set may still be on its way through the log when its setter is done
 WARM_UP_S = 2.0  # by then each node knows what the others' clients subscribe
+IDLE_S, IDLE_SHARE = 1.0, 0.15  # of one core, in all processes together
 FLEET = "site/#"  # where a retained set is
 JOINING = "d"
 LOAD_WINDOW, LOAD_TOPICS = 50, 1000  # of each writer while a node joins
@@ -130,6 +133,7 @@ def percentiles(times_s: list[float], prefix: str) -> Figures:
 def snapshot(amounts: Amounts, running: Running) -> Figures:
     """A retained set that was made through the first node, sent to a new client of each; the slowest counts."""
     filled(running, amounts.retained)
+    settle(running)
     return {"snapshot_per_s": min(snapshot_per_s(port, amounts.retained) for port in running.ports)}
 
 
@@ -147,6 +151,16 @@ def filled(running: Running, count: int) -> None:
             reader.subscribe(["filled"], 0)
             while not reader.received.messages:
                 reader.read("the message behind the retained set")
+
+
+def settle(running: Running) -> None:
+    """Until the processes have done what the retained set left them to do: state and history follow behind the log."""
+    deadline = time.monotonic() + FILL_S
+    while time.monotonic() < deadline:
+        before_s = running.cpu_seconds()
+        time.sleep(IDLE_S)
+        if running.cpu_seconds() - before_s < IDLE_SHARE * IDLE_S:
+            return
 
 
 def snapshot_per_s(port: int, count: int) -> float:
@@ -218,15 +232,30 @@ def leader_killed(amounts: Amounts, running: Running) -> Figures:
         writer.demand(1)
         time.sleep(amounts.before_kill_s)
         killed = time.monotonic()
-        kill(cluster.leader())
-        writer.demand(writer.acknowledged + amounts.writes_after)
-        over = time.monotonic()
+        gone = cluster.leader()
+        kill(gone)
+        with ThreadPoolExecutor(1) as beside:
+            elected = beside.submit(elected_at, cluster, gone)
+            writer.demand(writer.acknowledged + amounts.writes_after)
+            over = time.monotonic()
+            elected_s = elected.result() - killed
+    standstill_s = writer.longest_gap_s(killed, over)
     alive = [port for node, port in zip(cluster.nodes, cluster.ports, strict=True) if node.process.poll() is None]
     return {
-        "standstill_s": writer.longest_gap_s(killed, over),
+        "elected_s": elected_s,
+        "standstill_s": standstill_s,
+        "after_election_s": max(0.0, standstill_s - elected_s),
         "lost": max(lost_on(port, writer) for port in alive),
         "written": writer.acknowledged,
     }
+
+
+def elected_at(cluster: RunningCluster, gone: Part) -> float:
+    """When the servers that are left name another leader of the stream."""
+    deadline = time.monotonic() + PATIENCE_S
+    while cluster.leader() is gone and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return time.monotonic()
 
 
 def lost_on(port: int, writer: Writer) -> int:
@@ -290,6 +319,7 @@ def node_joins(amounts: Amounts, running: Running) -> Figures:
     cluster = clustered(running)
     count = amounts.joining_retained
     filled(cluster, count)
+    settle(cluster)
     with ExitStack() as stack:
         writers = [
             stack.enter_context(Writer((port,), f"load-{port}", LOAD_WINDOW, LOAD_TOPICS)) for port in cluster.ports
@@ -302,17 +332,21 @@ def node_joins(amounts: Amounts, running: Running) -> Figures:
         node = cluster.join(JOINING)
         port = cluster.listening_port(node)
         ready = time.monotonic()
+        time.sleep(amounts.before_kill_s)
+        over = time.monotonic()
         for writer in writers:
             if writer.problem:
                 raise LoadError(writer.problem)
     snapshot_per_s(port, count)
     before = sum(writer.per_s(began, started) for writer in writers)
     meanwhile = sum(writer.per_s(started, ready) for writer in writers)
+    afterwards = sum(writer.per_s(ready, over) for writer in writers)
     return {
         "join_s": ready - started,
         "before_per_s": before,
         "meanwhile_per_s": meanwhile,
         "slower": 100 * (1 - meanwhile / before),
+        "slower_after": 100 * (1 - afterwards / before),
     }
 
 
@@ -418,7 +452,9 @@ def scenarios(amounts: Amounts) -> tuple[Scenario, ...]:
             "the leader of the stream is killed",
             leader_killed,
             (
+                less("elected_s", "until another leads", "s"),
                 less("standstill_s", "until writes go on", "s"),
+                less("after_election_s", "until writes go on, from the election", "s", at_most=1),
                 less("lost", "acknowledged and not there", at_most=0),
                 Figure("written", "acknowledged in all", of=NODES_NAME, beside=SERVERS_NAME),
             ),
@@ -428,10 +464,11 @@ def scenarios(amounts: Amounts) -> tuple[Scenario, ...]:
             f"a node joins, {amounts.joining_retained:,} retained messages",
             node_joins,
             (
-                less("join_s", "until it is ready", "s"),
+                less("join_s", "until it is ready", "s", at_most=30),
                 more("before_per_s", "acknowledged by the others before"),
                 more("meanwhile_per_s", "acknowledged by the others meanwhile"),
-                less("slower", "slower meanwhile", "%"),
+                less("slower", "slower meanwhile", "%", at_most=10),
+                less("slower_after", "slower in the 5 s after that, while its state follows", "%"),
             ),
             rounds=1,
             peers=(NODES_NAME,),

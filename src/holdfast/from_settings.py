@@ -21,7 +21,7 @@ from holdfast.identity.callback import Callback
 from holdfast.identity.passwords import PasswordFile
 from holdfast.net.admission import Bans
 from holdfast.net.authentication import Methods
-from holdfast.node import NodeOptions
+from holdfast.node.options import NodeOptions
 from holdfast.quantity import format_duration, format_size, parse_percentage, parse_size
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.history_options import HistoryOptions

@@ -57,8 +57,9 @@ from holdfast.net.proxy_protocol import ProxyHeaderReader
 from holdfast.net.tls import Certificates, Trust
 from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import Origins, WebSocketPeer
-from holdfast.node import ClusterNode
-from holdfast.node_place import ClusterPlace, leave_cluster, need_no_node, needs_state, set_aside, take_state
+from holdfast.node.cluster_node import ClusterNode
+from holdfast.node.operations import Operations
+from holdfast.node.place import ClusterPlace, leave_cluster, need_no_node, needs_state, set_aside, take_state
 from holdfast.storage.disk import DiskStorage
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.history_options import HistoryOptions
@@ -233,16 +234,20 @@ class Server:
         shared = self.broker.use_shared_log(shared_log, options.node, fresh)
         self.driver.use_log(shared_log)
         local.at_end_of_turn = self.driver.at_end_of_turn
-        storage.load_shared(self.broker, settings.retainer.storage_type == "disc")
+        in_memory = settings.retainer.storage_type == "disc"
+        storage.load_shared(self.broker, in_memory)
         # A node that has taken the state of another has no history of what was before: the others have.
         before = max(0, storage.folder.first_in_journal() - 1) or shared_log.position
         own = replace(history_options(settings, shared_log.position + 1), begins_after=before)
-        storage.start(own if history else None)
+        # The journal has it, and a node that reads a long log leaves more to the others on its machine.
+        storage.start(own if history else None, follow=not in_memory)
         self.node = ClusterNode(self.driver, shared, connection, options)
         self.node.save_state = storage.save_state
         self.driver.start()
         await self.listen_on(lambda listener: listener.is_http)  # to be asked how far it is
         await self.node.start(place.identity)
+        if in_memory:
+            storage.follow()
         place.write(self.node.stream.identity)
         if history:
             log.info(what_is_recorded(settings))
@@ -337,7 +342,7 @@ class Server:
             version=__version__,
             started_at_ms=self.driver.now_ms(),
             storage_type=settings.retainer.storage_type,
-            cluster=self.node,
+            cluster=Operations(self.node) if self.node is not None else None,
         )
         keys, users = api_secrets(settings)
         others = others_log_in(settings)
@@ -407,7 +412,7 @@ class Server:
             give_memory_back()
 
     def publish_system(self) -> None:
-        more = self.node.system_topics() if self.node is not None else {}
+        more = Operations(self.node).system_topics() if self.node is not None else {}
         self.driver.carry_out(self.system.publish(self.broker, self.driver.now_ms(), more))
 
     def reload(self) -> None:

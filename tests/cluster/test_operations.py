@@ -67,6 +67,15 @@ def test_every_node_tells_of_all_nodes(cluster: ClusterNodes) -> None:
     assert {one["lag"] for one in told["nodes"]} <= {0, 1, 2}
 
 
+def test_emqx_s_list_of_nodes_has_all_of_them(cluster: ClusterNodes) -> None:
+    nodes = {one["node"]: one for one in ok(cluster, "b", "GET", "/api/v5/nodes")}
+    assert sorted(nodes) == ["a", "b", "c"]
+    assert {one["node_status"] for one in nodes.values()} == {"running"}
+    assert "uptime" in nodes["b"]
+    assert ok(cluster, "b", "GET", "/api/v5/nodes/c")["node"] == "c"
+    assert ask(cluster, "b", "GET", "/api/v5/nodes/d").status_code == 404
+
+
 def test_the_version_that_the_api_answers_with_is_the_same_on_every_node(cluster: ClusterNodes) -> None:
     version = retain(cluster, "a", "version/1", "one")
     assert version > 0

@@ -43,6 +43,7 @@ def check(history: History) -> list[Violation]:
     for judge in (
         malformed,
         stuck,
+        recorded_alike,
         made_up_values,
         registers,
         one_order,
@@ -67,6 +68,16 @@ def grouped(records: Iterable[Record], key: Callable[[Record], Key]) -> dict[Key
 def malformed(history: History) -> Iterator[Violation]:
     for record in history.malformed:
         yield Violation("malformed", record.client, record.at, f"on node {record.node}: {record.what}")
+
+
+def recorded_alike(history: History) -> Iterator[Violation]:
+    """The histories of all nodes have the same rows, and Spark makes of each what its node says."""
+    for record in history.recorded:
+        for difference in record.differences:
+            yield Violation("history is wrong", record.node, record.at, difference)
+        if record.digest != history.recorded[0].digest:
+            text = f"{record.digest}, and {history.recorded[0].node} has {history.recorded[0].digest}"
+            yield Violation("histories differ", record.node, record.at, text)
 
 
 def stuck(history: History) -> Iterator[Violation]:

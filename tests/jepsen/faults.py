@@ -29,11 +29,10 @@ SLOW = "slow down"
 
 PROCESS_FAULTS = (KILL, PAUSE)
 WIRE_FAULTS = (ISOLATE, ISOLATE_FROM_LOG, ONE_WAY, REFUSE, SLOW)
-STORE_FAULTS = (
-    DAMAGE,
-    TRUNCATE,
-)  # only when asked for: they take away a copy, so nothing else may be done to the others
+# They take away a copy of the log: where they are done to one log server, nothing is done to the others.
+STORE_FAULTS = (DAMAGE, TRUNCATE)
 USUAL = (*PROCESS_FAULTS, *WIRE_FAULTS)
+WITH_DAMAGE = (*USUAL, *STORE_FAULTS)
 
 FIRST_S = 2.0  # in peace
 SHORTEST_S, LONGEST_S = 0.3, 9.0  # short ones are more frequent; some outlast an election and a node's time-out
@@ -64,11 +63,19 @@ class Anatomy:
     def of(cls, system: System) -> Anatomy:
         return cls(tuple(system.node_processes), tuple(system.log_servers), tuple(system.wires))
 
+    def with_one_log_server(self, name: str) -> Anatomy:
+        """As if the other log servers were not there."""
+        others = {*self.log_servers} - {name}
+        wires = tuple(wire for wire in self.wires if not others & {*wire})
+        return Anatomy(self.node_processes, (name,), wires)
+
 
 def plan(seed: int, anatomy: Anatomy, duration_s: float, kinds: Sequence[str] = USUAL) -> list[Step]:
     """What happens when; the same for the same arguments."""
     random = Random(seed)
     harmed = random.choice(anatomy.log_servers or ("",))
+    if any(kind in STORE_FAULTS for kind in kinds):
+        anatomy = anatomy.with_one_log_server(harmed)
     on_processes = [kind for kind in kinds if kind in (*PROCESS_FAULTS, *STORE_FAULTS) and choices(kind, anatomy)]
     on_wires = [kind for kind in kinds if kind in WIRE_FAULTS and choices(kind, anatomy)]
     steps: list[Step] = []

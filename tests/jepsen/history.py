@@ -170,6 +170,17 @@ class Final:
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """The rows of a node's history at the end, and where Spark's fold of them is not what the node sends."""
+
+    node: str
+    at: float
+    rows: int
+    digest: str
+    differences: list[str]
+
+
+@dataclass(frozen=True)
 class Malformed:
     """Something came that MQTT does not allow, or at a place where MQTT does not allow it."""
 
@@ -209,6 +220,7 @@ class History:
     attached: list[Attached] = field(default_factory=list)
     served: list[Served] = field(default_factory=list)
     finals: list[Final] = field(default_factory=list)
+    recorded: list[Recorded] = field(default_factory=list)
     malformed: list[Malformed] = field(default_factory=list)
     stuck: list[Stuck] = field(default_factory=list)
     disturbances: list[Disturbance] = field(default_factory=list)
@@ -233,6 +245,7 @@ RECORDS: dict[str, Callable[..., Any]] = {
     "attached": Attached,
     "served": Served,
     "finals": Final,
+    "recorded": Recorded,
     "malformed": Malformed,
     "stuck": Stuck,
     "disturbances": Disturbance,

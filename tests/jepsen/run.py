@@ -126,6 +126,7 @@ class Round:
                 self.history.finals.append(final)
             else:
                 self.stuck(f"node {node}", "it does not answer a SUBSCRIBE")
+        self.history.recorded += self.system.recorded(self.world.clock.now())
 
     def wait(self, look: Callable[[], Found]) -> Found:
         """What it finds as soon as that is something, or after a long time nothing."""

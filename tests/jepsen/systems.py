@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from broker_process import BrokerProcess, start_holdfast
+from jepsen.history import Recorded
 from jepsen.proxy import Link, Network
+from jepsen.recorded import recorded
 
 CLIENTS = "clients"
 PATIENCE_S = 120.0
@@ -108,6 +110,10 @@ class System(ABC):
     @abstractmethod
     def digests(self) -> dict[str, str]:
         """What each node says of its state, when all have seen the same."""
+
+    def recorded(self, at: float) -> list[Recorded]:
+        """What the nodes have written down, where they do."""
+        return []
 
     @abstractmethod
     def outputs(self) -> dict[str, str]:
@@ -215,7 +221,7 @@ class Cluster(System):
         super().__init__()
         self.logs: LogServers = importlib.import_module("log_servers").LogServers(folder / "logs", route=self.route)
         self.log_servers = {self.log_name(server.number): server for server in self.logs}
-        chosen = {"history.enable": False, "cluster.node_timeout": f"{NODE_TIMEOUT_S}s", **settings}
+        chosen = {"cluster.node_timeout": f"{NODE_TIMEOUT_S}s", **settings}
         self.running: dict[str, Node] = {}
         for name in self.nodes:
             urls = [f"nats://127.0.0.1:{self.wire_to_log(name, server).port}" for server in self.logs]
@@ -276,6 +282,9 @@ class Cluster(System):
                 return str(answer.read().decode())
         except OSError:
             return None
+
+    def recorded(self, at: float) -> list[Recorded]:
+        return recorded({name: (node.folder, node.now.port) for name, node in self.running.items()}, at)
 
     def outputs(self) -> dict[str, str]:
         nodes = {name: node.output() for name, node in self.running.items()}

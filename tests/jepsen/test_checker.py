@@ -20,6 +20,7 @@ from jepsen.history import (
     Outcome,
     Read,
     Received,
+    Recorded,
     Sent,
     Served,
     SessionSeen,
@@ -398,6 +399,14 @@ class TestTheEnd:
 
     def test_nodes_with_different_retained_sets_are_found(self) -> None:
         assert kinds(History(finals=[Final("a", "1", {"t": "v"}), Final("b", "1", {})])) == ["nodes differ"]
+
+    def test_histories_with_other_rows_are_found(self) -> None:
+        alike = [Recorded("a", 1, 2, "2 rows 1f", []), Recorded("b", 1, 5, "2 rows 1f", [])]
+        assert kinds(History(recorded=alike)) == []
+        assert kinds(History(recorded=[*alike, Recorded("c", 1, 3, "3 rows 2e", [])])) == ["histories differ"]
+
+    def test_a_history_whose_fold_is_not_what_the_node_sends_is_found(self) -> None:
+        assert kinds(History(recorded=[Recorded("a", 1, 2, "", ["t: missing: 1 and None"])])) == ["history is wrong"]
 
     def test_what_does_not_work_again_is_told(self) -> None:
         assert kinds(History(stuck=[Stuck("node a", 1, "no acknowledgement")])) == ["stuck"]

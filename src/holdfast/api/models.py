@@ -366,12 +366,12 @@ class EmqxNode(BaseModel):
     role: str
     edition: str
     version: str
-    uptime: int = Field(description="Milliseconds.")
-    connections: int
+    uptime: int | None = Field(None, description="Milliseconds; not known of other nodes of a cluster.")
+    connections: int | None = Field(None, description="Absent clients included; of the node that is asked.")
     live_connections: int
-    load1: float
-    load5: float
-    load15: float
+    load1: float | None = None
+    load5: float | None = None
+    load15: float | None = None
 
 
 class EmqxStats(RootModel[dict[str, int | str]]):

@@ -1,4 +1,4 @@
-"""EMQX's operations on the broker as a whole: nodes, stats, metrics, status and bans. There is one node."""
+"""EMQX's operations on the broker as a whole: nodes, stats, metrics, status and bans. A broker alone is one node."""
 
 import os
 from dataclasses import asdict
@@ -46,18 +46,44 @@ def node_shape(services: Services) -> dict[str, object]:
     }
 
 
-@router.get("/nodes", summary="The nodes, of which there is one", response_model=list[EmqxNode])
+def node_shapes(services: Services) -> list[dict[str, object]]:
+    """The nodes of the cluster; of the others, what they have told this one."""
+    cluster, own = services.status.cluster, node_shape(services)
+    if cluster is None:
+        return [own]
+    return [
+        {**own, "node": member["name"]}
+        if member["name"] == cluster.name
+        else {
+            "node": member["name"],
+            "node_status": "running" if member["up"] else "stopped",
+            "role": "core",
+            "edition": "Holdfast",
+            "version": member["version"],
+            "live_connections": member.get("clients", 0),
+        }
+        for member in cluster.status()["nodes"]
+    ]
+
+
+@router.get(
+    "/nodes",
+    summary="The nodes, of which a broker alone is one",
+    response_model=list[EmqxNode],
+    response_model_exclude_none=True,
+)
 async def list_nodes(services: ServicesDep, caller: CallerDep) -> Response:
     caller.need_admin()
-    return JSONResponse([node_shape(services)])
+    return JSONResponse(node_shapes(services))
 
 
-@router.get("/nodes/{node}", summary="The node", response_model=EmqxNode)
+@router.get("/nodes/{node}", summary="One node", response_model=EmqxNode, response_model_exclude_none=True)
 async def get_node(services: ServicesDep, caller: CallerDep, node: Annotated[str, Path(min_length=1)]) -> Response:
     caller.need_admin()
-    if node != NODE:
-        raise NotFound(f"there is no node {node!r}, expected {NODE!r}")
-    return JSONResponse(node_shape(services))
+    known = {str(shape["node"]): shape for shape in node_shapes(services)}
+    if node not in known:
+        raise NotFound(f"there is no node {node!r}, expected {' or '.join(map(repr, sorted(known)))}")
+    return JSONResponse(known[node])
 
 
 def one_or_list(found: dict[str, object], aggregate: bool) -> Response:

@@ -17,10 +17,11 @@ from holdfast.cluster.connection import Connection, Message
 from holdfast.cluster.place import place_of
 from holdfast.errors import NoAnswer
 
-HEARTBEAT_S: Final = 1.0
-SILENCE_S: Final = 3.0  # a consumer that has sent neither message nor heartbeat for so long is gone
+HEARTBEAT_S: Final = 0.5
+SILENCE_S: Final = 2.0  # a consumer that has sent neither message nor heartbeat for so long is gone
 CREATE_S: Final = 2.0
 RETRY_S: Final = 0.5
+HEARD_S: Final = 0.5  # a question that is younger may still be answered
 IDLE: Final = 100  # status of heartbeats and of questions whether we keep up
 
 OnEntry = Callable[[int, int, bytes], None]
@@ -45,6 +46,7 @@ class Reader:
         self._delivered = 0  # by this consumer
         self._wanted = 0  # goes up whenever another consumer is called for
         self._task: asyncio.Task[None] | None = None
+        self._attempt_at = 0.0
 
     @property
     def now(self) -> float:
@@ -58,6 +60,16 @@ class Reader:
         self._forget()
         if self._task is None:
             self._task = self.connection.loop.create_task(self._create(), name="log-reader")
+
+    def hurry(self) -> None:
+        """Ask anew for the consumer that has not come; nobody may have heard the question."""
+        if self._task is not None:
+            if self.now - self._attempt_at > HEARD_S:
+                self._task.cancel()
+                self._task = None
+                self.begin(self.why)
+        elif self.now - self.heard_at > 2 * HEARTBEAT_S:
+            self.begin("the log has another leader, and the consumer is silent")
 
     def end(self) -> None:
         self._forget()
@@ -86,7 +98,7 @@ class Reader:
             wanted = self._wanted
             self._forget()
             self._delivered = 0
-            self.heard_at = self.now
+            self.heard_at = self._attempt_at = self.now
             inbox = self.connection.new_inbox()
             self._subscription = self.connection.subscribe(inbox, self._on_message)
             body = json.dumps({"stream_name": self.stream, "config": self._config(inbox)}).encode()

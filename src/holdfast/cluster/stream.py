@@ -108,7 +108,8 @@ class Stream:
         self._unanswered = ""
         self._unanswered_since = 0.0
         self._moved = (0, 0.0)
-        self._asking: asyncio.Task[None] | None = None
+        self._asking: set[asyncio.Task[None]] = set()
+        self._answered_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._sender = Sender(self._publish, connection.new_inbox(), options.in_flight, self.loop.time)
         self._reader = Reader(connection, options.stream, 0, self._on_entry)
@@ -171,8 +172,8 @@ class Stream:
     async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._asking is not None:
-            self._asking.cancel()
+        for task in self._asking:
+            task.cancel()
         if self in self.connection.listeners:
             self.connection.listeners.remove(self)
         self._reader.end()
@@ -304,7 +305,7 @@ class Stream:
         self._sender.tick()
         if self.connection.is_connected:
             self._reader.tick()
-            if now - self._asked_at >= ASK_S:
+            if now - self._asked_at >= (TICK_S if self._is_troubled else ASK_S):
                 self._ask()
             if self.position != self._moved[0] or self.position >= self.last_seq:
                 self._moved = (self.position, now)
@@ -313,21 +314,36 @@ class Stream:
                 self._reader.begin(f"message {self.position + 1} of {self.last_seq} has not come")
         self._judge()
 
+    @property
+    def _is_troubled(self) -> bool:
+        return bool(self._unanswered or self._sender.trouble) or not self._reader.is_alive
+
     def _ask(self) -> None:
         self._asked_at = self.loop.time()
-        if self._asking is None or self._asking.done():
-            self._asking = self.loop.create_task(self._look(), name="log-info")
+        task = self.loop.create_task(self._look(), name="log-info")
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
 
     async def _look(self) -> None:
-        """How long the log is, and whether it is still the one that we read."""
+        """How long the log is, and whether it is still the one that we read.
+
+        While there is trouble this is asked often, and each question waits for its answer: a leader that has just been
+        elected answers the next one at once, and one that is slow answers all of them in the end.
+        """
+        began = self.loop.time()
+        identity = self.identity
         try:
-            identity = self.identity
             info = await self._info()
         except ConnectionFailed as e:
-            if not self._unanswered:
-                self._unanswered_since = self.loop.time()
-            self._unanswered = f"the log has no leader: {e}"
+            if self._answered_at < began:
+                if not self._unanswered:
+                    self._unanswered_since = self.loop.time()
+                self._unanswered = f"the log has no leader: {e}"
             return
+        self._answered_at = self.loop.time()
+        if self._unanswered:  # there is one now, and what was asked before got lost
+            self._reader.hurry()
+            self._sender.on_connected()
         self._unanswered = ""
         if info is not None and self.position == 0:
             self.identity = info["created"]  # nothing was read yet

@@ -161,14 +161,20 @@ class DiskStorage:
         log.info("recovered", extra={**details, "offset": broker.log.position})
         return effects
 
-    def start(self, history: HistoryOptions | None) -> None:
-        """Start the journal and the followers; without options there is none for the history."""
+    def start(self, history: HistoryOptions | None, follow: bool = True) -> None:
+        """Start the journal, and the followers unless they are to wait for `follow`; without options there is none for
+        the history.
+        """
         assert self.recovered is not None
         self.recovered.journal.start()
         root = self.folder.root
         self.followers = [state_process(root, self.on_report)]
         if history is not None:
             self.followers.append(history_process(root, self.on_report, history))
+        if follow:
+            self.follow()
+
+    def follow(self) -> None:
         for follower in self.followers:
             follower.start()
 

@@ -171,12 +171,12 @@ export interface EmqxNode {
   role: string;
   edition: string;
   version: string;
-  uptime: number;
-  connections: number;
+  uptime?: number | null;
+  connections?: number | null;
   live_connections: number;
-  load1: number;
-  load5: number;
-  load15: number;
+  load1?: number | null;
+  load5?: number | null;
+  load15?: number | null;
 }
 
 export interface EmqxPublish {

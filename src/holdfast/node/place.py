@@ -13,7 +13,8 @@ from holdfast.cluster.stream import first_message, message_count
 from holdfast.cluster.transfer import Stored, Transfer
 from holdfast.errors import UsageError
 from holdfast.journal.lock import FolderLock
-from holdfast.node import NodeOptions, chunks_of, describe_state, fetch_state
+from holdfast.node.options import NodeOptions
+from holdfast.node.state_copy import chunks_of, describe_state, drop_copy, fetch_state
 from holdfast.state.store import StateStore
 from holdfast.storage.disk import DiskStorage, copy_state
 from holdfast.storage.folder import DataFolder
@@ -196,7 +197,7 @@ async def begin_cluster(
         try:
             await transfer.put("state-0", chunks_of(path), about, lambda done, _: progress(done, size))
         finally:
-            path.unlink(missing_ok=True)
+            drop_copy(path)
         if folder.journal.exists():  # the state has all of it, and the nodes agree on the offsets behind it
             folder.move_to_quarantine(folder.journal)
         ClusterPlace(root, options.stream.name, options.node).begin_at(int(about["offset"]))

@@ -1,4 +1,4 @@
-"""A node lives by the time of the log, whatever its own machine says."""
+"""What a node decides about itself, without a network: whose time it lives by, and where it sends its clients."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,12 +7,14 @@ import pytest
 
 from core_driver import ListLog
 from holdfast.broker.core import Broker
+from holdfast.broker.pending import Member
 from holdfast.broker.settings import Settings
 from holdfast.broker.shared import SharedLog
 from holdfast.cluster.connection import Connection, ConnectionOptions
 from holdfast.cluster.stream import StreamOptions
 from holdfast.net.driver import Driver
-from holdfast.node import ClusterNode, NodeOptions
+from holdfast.node.cluster_node import ClusterNode
+from holdfast.node.options import NodeOptions
 
 LOG_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -78,3 +80,15 @@ def test_a_clock_that_is_right_is_left_alone(node: ClusterNode, clock: ToldClock
 def test_an_entry_that_was_long_under_way_says_little_about_the_clock(node: ClusterNode, clock: ToldClock) -> None:
     come_back(node, clock, LOG_MS + 20_000, after_ms=30_000)
     assert node.driver.skew_ms == 0
+
+
+@pytest.mark.parametrize(("address", "reason"), [("", 0x8B), ("b.example.org:1883", 0x9C)])
+def test_clients_are_sent_to_another_node_where_its_address_is_known(
+    node: ClusterNode, monkeypatch: pytest.MonkeyPatch, address: str, reason: int
+) -> None:
+    other = node.shared.members["b"] = Member("b")
+    other.up, other.address = True, address
+    sent: list[tuple[int, str, str]] = []
+    monkeypatch.setattr(node.driver, "send_all_away", lambda *told: sent.append(told))
+    node.send_all_away("no quorum")
+    assert sent == [(reason, "no quorum", address)]
