@@ -24,7 +24,7 @@ from holdfast.net.authentication import Methods
 from holdfast.node.options import NodeOptions
 from holdfast.quantity import format_duration, format_size, parse_percentage, parse_size
 from holdfast.storage.folder import DataFolder
-from holdfast.storage.history_options import HistoryOptions
+from holdfast.storage.history_options import HistoryOptions, number_of
 from holdfast.storage.reserve import Reserve
 
 POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
@@ -145,6 +145,7 @@ def history_options(settings: Settings, next_offset: int) -> HistoryOptions:
         compact_budget=table.compact_budget / 100,
         keep_replaced_s=int(table.keep_replaced),
         iceberg=table.iceberg,
+        shared_by=settings.cluster.node if settings.cluster.url and table.path else "",
         reserve=reserve_of(table.reserve),
         live_from=next_offset if table.record == "all" else 0,
     )
@@ -152,16 +153,15 @@ def history_options(settings: Settings, next_offset: int) -> HistoryOptions:
 
 def place_history(settings: Settings) -> None:
     """Notes in the data folder where the history is, and tells the processes that are started from here on what its
-    store is to be told. Nodes of a cluster have a history each.
+    store is to be told. To the nodes of a cluster one place is one table, which one of them writes at a time.
     """
     table = settings.history
     uri = table.path
     if uri and not is_remote(uri):
         uri = str(Path(uri).absolute())
-    if uri and settings.cluster.url:
-        uri = f"{uri.rstrip('/')}/{settings.cluster.node}"
+    owner = number_of(f"cluster {settings.cluster.name}") if settings.cluster.url else 0
     file = str(table.storage_file.absolute()) if table.storage_file is not None else ""
-    DataFolder(settings.data).put_history(uri, file)
+    DataFolder(settings.data).put_history(uri, file, owner)
     if file:
         os.environ[STORAGE_FILE] = file
 

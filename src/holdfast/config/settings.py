@@ -147,7 +147,8 @@ class History(Section):
     path: str = Field(
         default="",
         description="Where the table is: a folder, or an object store (`s3://bucket/folder`, `abfss://`, `gs://`). "
-        "Empty is `history` in the data folder. Each node of a cluster adds its name.",
+        "Empty is `history` in the data folder. Nodes of a cluster that are told the same place write one table, one "
+        "of them at a time.",
     )
     storage_file: Path | None = Field(
         default=None,

@@ -54,6 +54,9 @@ ERASED_APP_ID: Final = "holdfast-erased"
 # Whose table it is, where it does not lie in a data folder: a number that the broker's data folder has too.
 OWNER_APP_ID: Final = "holdfast-owner"
 
+# Of several nodes that write to one table, the one that wrote last.
+HOLDER_APP_ID: Final = "holdfast-holder"
+
 # What the last compaction gained: the files and bytes that went in and came out, and when, a number each.
 COMPACTION_APP_ID: Final = "holdfast-compaction"
 

@@ -18,11 +18,15 @@ from holdfast.errors import StoreError
 from holdfast.history.place import At, place_of
 from holdfast.history.repair import sync_files, take_back_torn_commits
 from holdfast.history.rows import batch_of
-from holdfast.history.schema import LIVE_APP_ID, OWNER_APP_ID, WRITER_APP_ID, arrow_schema
+from holdfast.history.schema import HOLDER_APP_ID, LIVE_APP_ID, OWNER_APP_ID, WRITER_APP_ID, arrow_schema
 from holdfast.history.table import WRITING, create, exists, first_line, last_offset, live_from, load
 
 LOCK_NAME = "history.lock"
 CLOCK_SLACK_S = 5.0  # file times may lag behind the clock that the caller reads
+
+
+class Overtaken(StoreError):
+    """Another writer had a commit of that number first."""
 
 
 class HistoryWriter:
@@ -32,12 +36,13 @@ class HistoryWriter:
     Invariant: `last` is the offset in the table's newest commit.
     """
 
-    def __init__(self, at: At, quarantine: Path, kept_from: int = 0) -> None:
+    def __init__(self, at: At, quarantine: Path, kept_from: int = 0, holder: int = 0) -> None:
         """Opens or creates the table, without what was torn at its end and is still in the journal.
 
-        The journal has offsets from `kept_from` on; the quarantine lies in the data folder. Raises StoreError while
-        another writer has the table.
+        The journal has offsets from `kept_from` on; the quarantine lies in the data folder. `holder` is the number of
+        a writer that shares the table with others. Raises StoreError while another writer has the table.
         """
+        self.holder = holder
         self.at = at
         self.owner = place_of(at).owner
         data = quarantine.parent
@@ -98,6 +103,8 @@ class HistoryWriter:
         said = [Transaction(WRITER_APP_ID, upto, None)]
         if self.owner:
             said.append(Transaction(OWNER_APP_ID, self.owner, None))
+        if self.holder:
+            said.append(Transaction(HOLDER_APP_ID, self.holder, None))
         try:
             write_deltalake(
                 self.table,
@@ -109,7 +116,7 @@ class HistoryWriter:
                 commit_properties=CommitProperties(app_transactions=said, max_commit_retries=0),
             )
         except CommitFailedError:
-            raise StoreError(
+            raise Overtaken(
                 f"history table in {self.at} was written to at the same time: it is opened anew, and rows that it does "
                 "not have yet are written then"
             ) from None
@@ -120,6 +127,11 @@ class HistoryWriter:
     def reload(self) -> None:
         """Opens the table anew. Call after an erasure, which takes away the log that the open one has read."""
         self.table = load(self.at)
+        self.last = last_offset(self.table)
+
+    def written_by(self) -> int:
+        """The number of the writer that wrote last, of those that share the table; 0 when none has."""
+        return self.table.transaction_version(HOLDER_APP_ID) or 0
 
     def sync(self, now_s: float) -> None:
         """Makes every commit so far survive a power cut. Only then may the journal forget the rows."""

@@ -53,14 +53,17 @@ class DataFolder:
                 "writes it anew from history.path"
             ) from None
 
-    def put_history(self, uri: str, storage_file: str = "") -> None:
-        """Notes where the history is from now on, for all who are given this folder alone; empty is here."""
+    def put_history(self, uri: str, storage_file: str = "", owner: int = 0) -> None:
+        """Notes where the history is from now on, for all who are given this folder alone; empty is here. `owner` is
+        told where several folders write to one table.
+        """
         path = self.root / PLACE_NAME
         if not uri:
             path.unlink(missing_ok=True)
             return
         known = self.table if path.exists() else None
-        owner = known.owner if known is not None and known.uri == uri else secrets.randbits(62)
+        if not owner:
+            owner = known.owner if known is not None and known.uri == uri else secrets.randbits(62)
         place = Place(uri, storage_file, owner)
         if place == known:
             return

@@ -34,7 +34,7 @@ from holdfast.journal.reader import Reader
 from holdfast.journal.watermark import Watermark
 from holdfast.storage import erasures
 from holdfast.storage.folder import DataFolder
-from holdfast.storage.history_options import HistoryOptions, Resting
+from holdfast.storage.history_options import HistoryOptions, Resting, number_of
 from holdfast.storage.reserve import ROOM_TO_GO_ON, Space, shown, space_at
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ RETRY_COMPACT_S = 300.0
 RETAIN_EVERY_S = 300.0
 VACUUM_EVERY_S = 60.0
 ERASE_AT_ONCE_S = 1.0  # then rows that have come meanwhile are written
+LEASE_S = 15.0  # how long a table that several nodes write may stand still before another one steps in
 UPKEEP_LATE_S = 3600.0  # by how much upkeep may be late while nothing is written: it loads the libraries
 COLLECT_AT = 100_000  # objects since the last time that garbage was looked for
 
@@ -147,6 +148,7 @@ class HistoryFollower(Follower):
     replaced_at: float | None = None
     iceberg: "IcebergView | None" = None
     iceberg_problem = ""
+    holder = 0
     compact_problem = ""
 
     def __init__(
@@ -172,7 +174,7 @@ class HistoryFollower(Follower):
         from holdfast.history.writer import HistoryWriter
 
         self.joined = None
-        self.writer = HistoryWriter(self.place, self.folder.quarantine, self.folder.journal_keeps_from())
+        self.writer = HistoryWriter(self.place, self.folder.quarantine, self.folder.journal_keeps_from(), self.holder)
         try:
             self.writer.mark_live(self.options.live_from)
             keep_replaced(self.writer.table, self.options.keep_replaced_s)
@@ -181,8 +183,8 @@ class HistoryFollower(Follower):
             since, upto = self.watched
             # What a watcher has passed over may be gone from the journal, which is no loss.
             self.reached = max(self.writer.last, upto) if self.writer.last >= since else self.writer.last
-            if self.reached == 0:
-                self.reached = self.options.begins_after
+            # Before that there was no journal here, and what is not in the table was in none of this one's.
+            self.reached = max(self.reached, self.options.begins_after)
             self.sync()
             self.erasing = None
             erasures.ask_again(self.folder, self.writer.last)
@@ -382,6 +384,85 @@ class HistoryFollower(Follower):
             self.iceberg = None
 
 
+class SharedHistoryFollower(HistoryFollower):
+    """One of several nodes that all have the same rows to write, to one table. Whoever wrote last goes on; the others
+    hold what the table does not have yet (`waiting`), and one of them steps in when the table has not moved for a while
+    although there was something to write. When two write at once the table decides: it takes one commit of a number,
+    and the other writer looks what is in it now.
+    """
+
+    waiting: tuple[list[bytes], int] | None = None
+    leads = False
+    moved = (0, 0.0)  # the table's last offset, and since when
+
+    def __init__(
+        self,
+        folder: DataFolder,
+        options: HistoryOptions,
+        space: Callable[[Path], Space] = space_at,
+        watched: tuple[int, int] = (0, 0),
+    ) -> None:
+        super().__init__(folder, options, space, watched)
+        self.holder = number_of(options.shared_by)
+
+    def open(self) -> int:
+        reached = super().open()
+        self.waiting = None
+        self.look()
+        # Another node may be ahead of this one's journal.
+        self.reached = max(min(reached, Watermark(self.folder.journal).get()), self.options.begins_after)
+        return self.reached
+
+    def look(self) -> None:
+        """See how far the table is and who writes it."""
+        if self.writer.last != self.moved[0]:
+            self.moved = (self.writer.last, self.now())
+        self.leads = self.writer.written_by() in (0, self.holder)
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def apply(self, records: list[bytes], upto: int) -> None:
+        self.waiting = (records, upto)
+        self.settle()
+
+    def has_room(self) -> bool:
+        return (self.waiting is None or self.settle()) and super().has_room()
+
+    def settle(self) -> bool:
+        """Returns whether what waits is in the table, by this node or another."""
+        from holdfast.history.writer import Overtaken
+
+        assert self.waiting is not None
+        records, upto = self.waiting
+        if not self.leads:
+            self.writer.reload()
+            self.look()
+        missing = Columns()
+        missing.add_all(records, self.writer.last)
+        if len(missing) and not self.leads and self.now() - self.moved[1] < LEASE_S:
+            return False
+        try:
+            super().apply(records, upto)
+        except Overtaken:
+            self.writer.reload()
+            self.moved = (self.writer.last, self.now())
+            self.leads = False
+            return False
+        if len(missing):
+            self.leads = True
+        self.waiting = None
+        return True
+
+    def idle(self) -> None:
+        if self.leads or erasures.first_due(self.folder) is not None:
+            super().idle()
+            return
+        self.every("sync", SYNC_EVERY_S, self.sync)
+        if self.waiting is None and self.now() - self.busy_at > self.options.rest_after_s:
+            self.rest()
+
+
 def why_paused(space: Space, reserve: int) -> str:
     return (
         f"{shown(space.free)} of {shown(space.total)} are free, expected at least {shown(reserve)} (history.reserve): "
@@ -520,7 +601,8 @@ def follow_history(folder: DataFolder, options: HistoryOptions) -> int:
             return run(watcher)
         except Needed:
             watched = (watcher.table, watcher.reached)
-    return run(HistoryFollower(folder, options, watched=watched))
+    kind = SharedHistoryFollower if options.shared_by else HistoryFollower
+    return run(kind(folder, options, watched=watched))
 
 
 def main() -> int:

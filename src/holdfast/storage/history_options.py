@@ -1,11 +1,17 @@
 """What the process that writes the history is told by the broker that starts it, as JSON on its command line."""
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 
 from holdfast.storage.reserve import NO_RESERVE, Reserve
 
 REST_AFTER_S = 30.0  # without rows, the libraries of the history are let go
+
+
+def number_of(name: str) -> int:
+    """A number for a name, which a table can keep."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 2
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,8 @@ class HistoryOptions:
     """Retention of 0 is none. From offset `live_from` on publishes without RETAIN are recorded too; 0 says that they
     are not, None that what the table says of it stays. A table that is new begins behind offset `begins_after`, and
     nothing is lost by that. Files are joined to `file_bytes` each, in no more than that part of the time, and stay for
-    a while when they have been replaced. `resting` is told by the process to the one that it becomes.
+    a while when they have been replaced. `shared_by` is the name of a node whose table is that of the other nodes
+    too. `resting` is told by the process to the one that it becomes.
     """
 
     flush_interval_s: float = 1.0
@@ -39,6 +46,7 @@ class HistoryOptions:
     compact_budget: float = 0.25
     keep_replaced_s: int = 300
     iceberg: bool = False
+    shared_by: str = ""
     resting: Resting | None = None
 
     def to_json(self) -> str:
