@@ -20,11 +20,10 @@ from pyiceberg.table import Table
 
 from holdfast.errors import StoreError
 from holdfast.history.place import At, place_of
+from holdfast.history.schema import ICEBERG_FOLDER as FOLDER
 from holdfast.history.schema import arrow_schema
 from holdfast.history.table import first_line
 
-# Not looked at by what deletes files that the Delta table does not know: its name begins with an underscore.
-FOLDER: Final = "_iceberg"
 HINT: Final = f"{FOLDER}/metadata/version-hint.text"
 CATALOG_NAME: Final = "iceberg.db"
 NAMESPACE: Final = "holdfast"
