@@ -101,8 +101,11 @@ class Forwarder:
                 client, _ = self.listener.accept()
                 threading.Thread(target=self.carry, args=(client,), daemon=True).start()
 
+    def is_away(self) -> bool:
+        return self.away
+
     def carry(self, client: socket.socket) -> None:
-        if self.away:
+        if self.is_away():
             client.close()
             return
         with suppress(OSError):
@@ -111,7 +114,7 @@ class Forwarder:
             lost = threading.Event()
             threading.Thread(target=self.answer, args=(server, client, lost), daemon=True).start()
             while data := client.recv(1 << 16):
-                if self.away:
+                if self.is_away():
                     break
                 if self.hold and self.hold.encode() in data:
                     self.held += 1
@@ -125,7 +128,7 @@ class Forwarder:
     def answer(self, server: socket.socket, client: socket.socket, lost: threading.Event) -> None:
         with suppress(OSError):
             while data := server.recv(1 << 16):
-                if self.away:
+                if self.is_away():
                     break
                 if lost.is_set():
                     self.swallowed += 1

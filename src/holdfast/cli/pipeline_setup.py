@@ -78,7 +78,10 @@ def find_locations(history: str | None, tables: str | None, data: str | None, co
     storage_file = place.storage_file or str(settings.history.storage_file or "")
     if storage_file:
         os.environ.setdefault(VARIABLE, storage_file)  # Spark's workers are told by it too
-    return Locations(history or place.uri, tables or str(folder / "pipeline"), settings.pipeline.devices, folder)
+    configured = settings.history.path if place.folder is not None else ""  # where no broker has noted it here
+    return Locations(
+        history or configured or place.uri, tables or str(folder / "pipeline"), settings.pipeline.devices, folder
+    )
 
 
 def open_history(where: Locations, *, whole: bool = True, counts: bool = False) -> "HistoryTable":

@@ -5,6 +5,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 
 from holdfast.history.place import At, place_of
 from holdfast.history.repair import LOG, sync_files
+from holdfast.history.schema import ICEBERG_FOLDER
 
 
 def forget_versions(table: DeltaTable, at: At, last_words: list[Transaction]) -> None:
@@ -24,6 +25,10 @@ def forget_versions(table: DeltaTable, at: At, last_words: list[Transaction]) ->
     version = table.version()
     sync_files(at, 0.0)
     files = place_of(at).filesystem()
+    # It has such bounds too, also where nobody keeps it any more; who does makes it anew.
+    for info in files.get_file_info(fs.FileSelector(ICEBERG_FOLDER, recursive=True, allow_not_found=True)):
+        if info.is_file:
+            files.delete_file(info.path)
     for info in files.get_file_info(fs.FileSelector(LOG)):
         if info.base_name[:20].isdigit() and int(info.base_name[:20]) < version:
             files.delete_file(info.path)

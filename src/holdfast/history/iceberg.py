@@ -13,26 +13,25 @@ from typing import Any, Final
 import pyarrow.fs as fs
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from holdfast.errors import StoreError
 from holdfast.history.place import At, place_of
+from holdfast.history.schema import ICEBERG_FOLDER as FOLDER
 from holdfast.history.schema import arrow_schema
 from holdfast.history.table import first_line
 
-# Not looked at by what deletes files that the Delta table does not know: its name begins with an underscore.
-FOLDER: Final = "_iceberg"
 HINT: Final = f"{FOLDER}/metadata/version-hint.text"
 CATALOG_NAME: Final = "iceberg.db"
 NAMESPACE: Final = "holdfast"
+DEFAULT_NAME_MAPPING: Final = "schema.name-mapping.default"
 NAME: Final = f"{NAMESPACE}.history"
 PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "5",
-    "commit.manifest-merge.enabled": "true",
-    "commit.manifest.min-count-to-merge": "20",
 }
 # What the library of the Delta table calls these, and what this one does.
 STORE_OPTIONS: Final = {
@@ -69,17 +68,20 @@ class IcebergView:
 
     def opened(self) -> Table:
         """The table, made anew where there is none, where it is about another place, or where its metadata is gone."""
-        if self.catalog.table_exists(NAME):
-            try:
-                table = self.catalog.load_table(NAME)
-                if table.location() == f"{self.root}/{FOLDER}":
-                    return table
-            except Exception:  # metadata that is gone or damaged can be had again
-                pass
+        location = f"{self.root}/{FOLDER}"
+        try:
+            table = self.catalog.load_table(NAME)
+            if table.location() == location:
+                return table
             self.catalog.drop_table(NAME)
-        return self.catalog.create_table(
-            NAME, arrow_schema(), location=f"{self.root}/{FOLDER}", properties=dict(PROPERTIES)
-        )
+        except NoSuchTableError:
+            pass
+        except Exception:  # metadata that is gone or damaged can be had again
+            self.catalog.drop_table(NAME)
+        table = self.catalog.create_table(NAME, arrow_schema(), location=location, properties=dict(PROPERTIES))
+        with table.transaction() as change:
+            change.set_properties({DEFAULT_NAME_MAPPING: table.schema().name_mapping.model_dump_json()})
+        return table
 
     def follow(self, delta: DeltaTable) -> bool:
         """Makes the view what the table is, in one commit, and returns whether it was not already."""
@@ -93,6 +95,7 @@ class IcebergView:
                 for path in gone:
                     snapshot.delete_data_file(self.known[path])
                 for file in parquet_files_to_data_files(self.table.io, change.table_metadata, iter(sorted(new))):
+                    file.spec_id = self.table.spec().spec_id  # as one that was read has it
                     snapshot.append_data_file(file)
                     added[file.file_path] = file
             self.known = {path: file for path, file in self.known.items() if path in wanted} | added
@@ -103,7 +106,7 @@ class IcebergView:
 
     def say_newest(self) -> None:
         name = self.table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json")
-        with self.place.filesystem().open_output_stream(HINT) as hint:
+        with self.table.io.new_output(f"{self.root}/{HINT}").create(overwrite=True) as hint:
             hint.write(name.encode())
 
     def clean(self, keep_s: float, now_s: float | None = None) -> int:

@@ -60,6 +60,10 @@ HOLDER_APP_ID: Final = "holdfast-holder"
 # What the last compaction gained: the files and bytes that went in and came out, and when, a number each.
 COMPACTION_APP_ID: Final = "holdfast-compaction"
 
+# Where the metadata of the Iceberg view lies within the table. What deletes files that the Delta table does not know
+# passes over names that begin with an underscore.
+ICEBERG_FOLDER: Final = "_iceberg"
+
 # Also an application transaction (Delta refuses table properties it does not know). A reader refuses a table whose
 # number is above the one it knows; a table without one is of version 1.
 FORMAT_APP_ID: Final = "holdfast-format"
