@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.broker.message import CLEARED
 from holdfast.history import upkeep
+from holdfast.history.compaction import compact
 from holdfast.history.writer import HistoryWriter
 from holdfast.journal.disk import Disk
 from holdfast.journal.reader import Reader
@@ -85,7 +86,7 @@ def run_history(folder: DataFolder) -> None:
         commits = first // ROWS
         print(commits, flush=True)
         if commits % 5 == 0:
-            upkeep.compact(writer.table, small_files=3)
+            compact(writer.table, folder.history)
         if commits % 7 == 0:
             upkeep.retain(writer.table, upkeep.Limits(size=20_000), int(time.time() * 1000))
         if commits % 9 == 0:

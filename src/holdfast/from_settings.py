@@ -4,6 +4,7 @@ Only this module, the server and the commands read `Settings`; the rooms below g
 Which settings a running broker can take over stands here too.
 """
 
+import os
 from pathlib import Path
 
 from holdfast.access.mosquitto_file import read_access_file
@@ -14,13 +15,16 @@ from holdfast.broker.sn.ports import SnSettings
 from holdfast.cluster.connection import ConnectionOptions
 from holdfast.cluster.stream import StreamOptions
 from holdfast.config import ConfigError, Listener, Settings, milliseconds
+from holdfast.history.storage_options import VARIABLE as STORAGE_FILE
+from holdfast.history.storage_options import is_remote
 from holdfast.identity.callback import Callback
 from holdfast.identity.passwords import PasswordFile
 from holdfast.net.admission import Bans
 from holdfast.net.authentication import Methods
 from holdfast.node.options import NodeOptions
 from holdfast.quantity import format_duration, format_size, parse_percentage, parse_size
-from holdfast.storage.history_options import HistoryOptions
+from holdfast.storage.folder import DataFolder
+from holdfast.storage.history_options import HistoryOptions, number_of
 from holdfast.storage.reserve import Reserve
 
 POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
@@ -137,9 +141,29 @@ def history_options(settings: Settings, next_offset: int) -> HistoryOptions:
         flush_interval_s=float(table.flush_interval),
         retention_s=int(table.retention),
         retention_bytes=table.retention_bytes,
+        file_bytes=table.file_size,
+        compact_budget=table.compact_budget / 100,
+        keep_replaced_s=int(table.keep_replaced),
+        iceberg=table.iceberg,
+        shared_by=settings.cluster.node if settings.cluster.url and table.path else "",
         reserve=reserve_of(table.reserve),
         live_from=next_offset if table.record == "all" else 0,
     )
+
+
+def place_history(settings: Settings) -> None:
+    """Notes in the data folder where the history is, and tells the processes that are started from here on what its
+    store is to be told. To the nodes of a cluster one place is one table, which one of them writes at a time.
+    """
+    table = settings.history
+    uri = table.path
+    if uri and not is_remote(uri):
+        uri = str(Path(uri).absolute())
+    owner = number_of(f"cluster {settings.cluster.name}") if settings.cluster.url else 0
+    file = str(table.storage_file.absolute()) if table.storage_file is not None else ""
+    DataFolder(settings.data).put_history(uri, file, owner)
+    if file:
+        os.environ[STORAGE_FILE] = file
 
 
 def reserve_of(bounds: list[str]) -> Reserve:

@@ -43,6 +43,7 @@ from holdfast.from_settings import (
     needs_restart,
     node_options,
     password_file,
+    place_history,
     retainer_policies,
     sensor_settings,
     what_is_recorded,
@@ -213,6 +214,7 @@ class Server:
         history = table.enable and can_write_history()
         filters = list(table.filter) if history else []
         records_live = table.record == "all"
+        place_history(settings)
         place = ClusterPlace(settings.data, options.stream.name, options.node)
         storage = DiskStorage(settings.data, self.loop)
         local = storage.open("ack", filters if history else None, records_live=records_live)
@@ -258,6 +260,7 @@ class Server:
             return
         table = settings.history
         history = table.enable and can_write_history()
+        place_history(settings)
         storage = self.storage = DiskStorage(settings.data, self.loop)
         filters = list(table.filter) if history else None
         self.driver.use_log(storage.open(settings.durability, filters, records_live=table.record == "all"))
@@ -331,7 +334,8 @@ class Server:
         status = ServerStatus(
             self.driver,
             journal=recovered.journal if recovered is not None else None,
-            history=storage.folder.history if storage is not None and writes_history else None,
+            history=storage.folder.table if storage is not None and writes_history else None,
+            erasures=storage.folder.erasures if storage is not None else None,
             reached=storage.reached if storage is not None else {},
             problems=storage.problems if storage is not None else {},
             paused=storage.paused if storage is not None else {},

@@ -127,6 +127,11 @@ class BrokerCollector(Collector):
             "Whether the history waits for free space (history.reserve).",
             int("history" in status.paused),
         )
+        yield gauge(
+            "holdfast_history_failing",
+            "Whether the history cannot be written: its disk or object store is away or refuses.",
+            int("history" in status.problems),
+        )
         yield gauge("holdfast_state_lag_offsets", "Offsets the state on disk is behind.", status.state_lag())
         journal = status.journal
         if journal is None:

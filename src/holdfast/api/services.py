@@ -52,6 +52,7 @@ def make_services(status: ServerStatus, authenticator: ApiAuthenticator) -> Serv
         status.handle,
         journal=status.journal,
         history=status.history,
+        erasures=status.erasures,
         reached=status.reached,
         refusal=status.refusal,
     )

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from holdfast.broker.core import Broker
 from holdfast.errors import StoreError
+from holdfast.history.place import At
 from holdfast.service.live import JournalStatus
 from holdfast.service.source import BrokerHandle
 
@@ -62,13 +63,14 @@ class ClusterView(Protocol):
 @dataclass
 class ServerStatus:
     """`reached` says how far the followers are, `problems` what they complain of, `paused` why they write nothing for
-    now, all by name; `history` is the table's folder, None where there is none; `cluster` is None for a broker that
-    stands alone.
+    now, all by name; `history` is where the table is, None where there is none, and `erasures` the folder of requests
+    to erase from it; `cluster` is None for a broker that stands alone.
     """
 
     handle: BrokerHandle
     journal: JournalNumbers | None = None
-    history: Path | None = None
+    history: At | None = None
+    erasures: Path | None = None
     reached: dict[str, int] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     paused: dict[str, str] = field(default_factory=dict)

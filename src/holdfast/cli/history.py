@@ -163,7 +163,7 @@ def list_erasures(
     from holdfast.history.reader import records
     from holdfast.history.table import load
 
-    known = [erasure for _, erasure in records(load(folder_of(data, config).history))]
+    known = [erasure for _, erasure in records(load(folder_of(data, config).table))]
     if as_json:
         for erasure in known:
             print(json.dumps(asdict(erasure)))
@@ -178,7 +178,7 @@ def list_erasures(
 
 
 def folder_of(data: str | None, config: Path | None) -> DataFolder:
-    folder = DataFolder(Path(find_locations(None, None, data, config).history).parent)
+    folder = DataFolder(find_locations(None, None, data, config).data)
     if not folder.has_history():
         raise UsageError(f"there is no history in {folder.root}, expected the data folder of a broker: see --data")
     return folder
@@ -190,7 +190,7 @@ def look(folder: DataFolder, selector: Selector) -> tuple[int, "Found"]:
     from holdfast.history.table import last_offset, load
 
     with notes.status("looking through the history"):
-        table = load(folder.history)
+        table = load(folder.table)
         return last_offset(table), find(table, selector, last_offset(table), now_ms())
 
 
@@ -252,8 +252,8 @@ def in_tables(root: str, folder: DataFolder, selector: Selector, name: str | Non
         ) from None
     with notes.status("looking through the pipeline's tables"):
         if name is None:
-            return pipeline_erasing.count_in_tables(root, folder.history, selector, now_ms())
-        return pipeline_erasing.follow_history(root, folder.history, name, selector, now_ms())
+            return pipeline_erasing.count_in_tables(root, folder.table, selector, now_ms())
+        return pipeline_erasing.follow_history(root, folder.table, name, selector, now_ms())
 
 
 def now_ms() -> int:

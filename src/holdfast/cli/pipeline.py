@@ -415,7 +415,7 @@ def stats(
     verbose: Verbose = False,
 ) -> None:
     """
-    Count what is in history; and how many topics would be retained, and which refused, under other limits.
+    Count what is in history and how it lies there; and what would be retained, and refused, under other limits.
 
     Examples:
 
@@ -423,6 +423,8 @@ def stats(
 
         holdfast pipeline stats --max-retained-messages 100000 --max-payload-size 4096 --expiry-interval 86400
     """
+    from holdfast.history.compaction import layout
+    from holdfast.history.place import Place
     from holdfast.spark.failure import retry_on_vacuumed_files
     from holdfast.spark.fold import matching
     from holdfast.spark.jobs.stats import Limits, summarise, what_if
@@ -445,6 +447,7 @@ def stats(
 
         with spark_work(spark, "statistics", table.rows):
             found = retry_on_vacuumed_files(table, work)
+    found["table"] = layout(Place(table.location))
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
         return

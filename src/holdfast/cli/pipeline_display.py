@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from holdfast.storage import reserve
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +88,8 @@ def print_stats(found: dict[str, Any]) -> None:
     table.add_row("to", found["last"] or "-")
     for outcome, number in found["outcomes"].items():
         table.add_row(f"outcome {outcome}", f"{number:,}")
+    for name, text in layout_rows(found["table"]):
+        table.add_row(name, text)
     Console().print(table)
     what = found.get("what_if")
     if what:
@@ -95,6 +100,24 @@ def print_stats(found: dict[str, Any]) -> None:
             print(f"  {number:,} publishes would be {reason.replace('_', ' by ')}")
         for topic, number in what["topics"][:20]:
             print(f"  {number:>8,} refused on {printable(topic)}")
+
+
+def layout_rows(layout: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """How the table lies there: files, sizes, and what the last compaction gained."""
+    bounds = (
+        f", {reserve.shown(layout['smallest'])} to {reserve.shown(layout['largest'])} each" if layout["files"] else ""
+    )
+    yield "files", f"{layout['files']:,}, {reserve.shown(layout['bytes'])}{bounds}"
+    if layout["replaced_files"]:
+        waiting = f"{layout['replaced_files']:,}, {reserve.shown(layout['replaced_bytes'])}"
+        yield "replaced files", f"{waiting}, deleted when history.keep_replaced has passed"
+    gain = layout["last_compaction"]
+    if gain is None:
+        yield "last compaction", "none yet"
+        return
+    at = datetime.fromtimestamp(gain["at_ms"] / 1000, UTC).isoformat(timespec="seconds")
+    before, after = (f"{gain['files' + end]:,} files, {reserve.shown(gain['bytes' + end])}" for end in ("", "_after"))
+    yield "last compaction", f"{at}: {before} became {after}"
 
 
 def brief(text: str, width: int = 60) -> str:

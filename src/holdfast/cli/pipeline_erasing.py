@@ -6,7 +6,6 @@ finds are in force, so that tables that are far behind lose theirs too.
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +14,7 @@ from deltalake import DeltaTable
 from holdfast.errors import UsageError
 from holdfast.history.erase import find
 from holdfast.history.erased import Selector
+from holdfast.history.place import At
 from holdfast.history.reader import records
 from holdfast.history.table import erasures_finished, last_offset, load
 from holdfast.spark.delta import Table, absolute
@@ -23,14 +23,14 @@ from holdfast.spark.keeper import Lock
 from holdfast.spark.shapes import SHAPES
 
 
-def count_in_tables(root: str, history: Path, selector: Selector, now_ms: int) -> dict[str, int]:
+def count_in_tables(root: str, history: At, selector: Selector, now_ms: int) -> dict[str, int]:
     """How many rows of each table would go, were they erased from history now."""
     source = load(history)
     mask_of = masks(source, selector, last_offset(source), now_ms)
     return {name: count(table, mask_of(name)) for name, table in open_tables(root).items()}
 
 
-def follow_history(root: str, history: Path, name: str, selector: Selector, now_ms: int) -> dict[str, int] | None:
+def follow_history(root: str, history: At, name: str, selector: Selector, now_ms: int) -> dict[str, int] | None:
     """Erases from the tables what has been erased from history, the erasure of that name last, and returns how many
     rows went from each; None where a run is at work, which follows by itself.
 

@@ -1,6 +1,7 @@
 """What the pipeline's commands share: where things are, a Spark session, and errors as one sentence."""
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -57,20 +58,30 @@ DEFAULT_MEMORY = "2g"
 
 @dataclass(frozen=True)
 class Locations:
-    """The history table and the pipeline's own tables."""
+    """The history table and the pipeline's own tables; `data` is the folder of the broker that is meant."""
 
     history: str
     tables: str
     devices: str
+    data: Path
 
 
 def find_locations(history: str | None, tables: str | None, data: str | None, config: Config) -> Locations:
     """Returns where things are: from flags first, then from the configuration that the broker itself reads."""
     from holdfast.config import load
+    from holdfast.history.storage_options import VARIABLE
+    from holdfast.storage.folder import DataFolder
 
     settings = load(config, (), data).settings
     folder = Path(settings.data)
-    return Locations(history or str(folder / "history"), tables or str(folder / "pipeline"), settings.pipeline.devices)
+    place = DataFolder(folder).table
+    storage_file = place.storage_file or str(settings.history.storage_file or "")
+    if storage_file:
+        os.environ.setdefault(VARIABLE, storage_file)  # Spark's workers are told by it too
+    configured = settings.history.path if place.folder is not None else ""  # where no broker has noted it here
+    return Locations(
+        history or configured or place.uri, tables or str(folder / "pipeline"), settings.pipeline.devices, folder
+    )
 
 
 def open_history(where: Locations, *, whole: bool = True, counts: bool = False) -> "HistoryTable":

@@ -14,6 +14,7 @@ from holdfast.config.settings import Settings
 
 HTTP_SCHEMES = ("http", "https")
 NODE_NAME_LONGEST = 64
+LEAST_FILE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ def _files(settings: Settings) -> Iterator[Problem]:
         ("jwt.jwks_file", settings.jwt.jwks_file),
         ("callback.secret_file", settings.callback.secret_file),
         ("api.key_file", settings.api.key_file),
+        ("history.storage_file", settings.history.storage_file),
     ]
     known = {path for _, path in named}
     for listener in settings.listeners():
@@ -164,6 +166,7 @@ def exposed_secrets(settings: Settings) -> list[tuple[str, Path]]:
         ("auth.password_file", settings.auth.password_file),
         ("api.key_file", settings.api.key_file),
         ("callback.secret_file", settings.callback.secret_file),
+        ("history.storage_file", settings.history.storage_file),
         *(("tls.key", listener.key) for listener in settings.listeners()),
     ]
     if "HS256" in settings.jwt.algorithms:  # else these are public keys
@@ -211,3 +214,5 @@ def _quantities(settings: Settings) -> Iterator[Problem]:
         yield Problem("sn.predefined", "expected each number and each topic once")
     if settings.history.flush_interval == 0:
         yield Problem("history.flush_interval", "expected more than 0")
+    if settings.history.file_size < LEAST_FILE:
+        yield Problem("history.file_size", "expected at least 1MiB")

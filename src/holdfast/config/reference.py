@@ -59,6 +59,7 @@ EXAMPLE_VALUES: Final = {
     "jwt.key_file": '"tokens.pem"',
     "jwt.jwks_file": '"jwks.json"',
     "callback.secret_file": '"callback-secret"',
+    "history.storage_file": '"storage.toml"',
     "cluster.password_file": '"nats-password"',
     "cluster.token_file": '"nats-token"',
     "cluster.credentials_file": '"holdfast.creds"',

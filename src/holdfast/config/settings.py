@@ -147,6 +147,17 @@ class History(Section):
     """The table of published messages."""
 
     enable: bool = Field(default=True, description="Whether publishes are written to the history table.")
+    path: str = Field(
+        default="",
+        description="Where the table is: a folder, or an object store (`s3://bucket/folder`, `abfss://`, `gs://`). "
+        "Empty is `history` in the data folder. Nodes of a cluster that are told the same place write one table, one "
+        "of them at a time.",
+    )
+    storage_file: Path | None = Field(
+        default=None,
+        description='What the object store is told besides, in lines of the form `name = "value"` (TOML): credentials, '
+        "region, endpoint. Without it they come from the environment, such as `AWS_ACCESS_KEY_ID`.",
+    )
     record: Literal["retained", "all"] = Field(
         default="retained",
         description="What is recorded: `retained` for every publish with RETAIN, whether it set or cleared a message "
@@ -171,6 +182,24 @@ class History(Section):
         "share of the file system such as `5%`. If several are given, the smallest applies; 0 means none.",
     )
     flush_interval: Duration = Field(default=1, description="Pending rows are committed at least this often.")
+    file_size: Size = Field(
+        default=64 * 1024**2, description="Size of the files that commits are joined to, at least 1MiB."
+    )
+    compact_budget: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0, le=100)] = Field(
+        default=25,
+        description="Percent of the time that the history's process may spend on joining files while rows come; 0 "
+        "leaves every commit a file of its own.",
+    )
+    keep_replaced: Duration = Field(
+        default=300,
+        description="How long files that were joined or emptied stay for those who are reading them. A query of "
+        "another engine that runs for longer than this may find one gone, and has to be asked again.",
+    )
+    iceberg: bool = Field(
+        default=False,
+        description="Whether the files of the table are also an Iceberg table, for readers who know only that. Needs "
+        "`holdfast-mqtt[iceberg]`.",
+    )
 
 
 class Pipeline(Section):

@@ -7,16 +7,16 @@ that follows is found again from it: an erasure that was cut off anywhere is fin
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from holdfast.broker.topics import matches
 from holdfast.errors import StoreError
 from holdfast.history.erased import Erasure, Selector
 from holdfast.history.forget import forget_versions
+from holdfast.history.place import At
 from holdfast.history.reader import records
 from holdfast.history.schema import (
     ERASED_APP_ID,
@@ -101,21 +101,21 @@ def behind_a_value(verdicts: pa.Table, erased: pa.Array) -> pa.Array:
     return offsets.slice(1).filter(pc.and_(goes.slice(1), pc.and_(held, same)))
 
 
-def carry_out(table: DeltaTable, folder: Path, name: str, selector: Selector, at_ms: int) -> Iterator[Step]:
+def carry_out(table: DeltaTable, at: At, name: str, selector: Selector, at_ms: int) -> Iterator[Step]:
     """Erases, and yields after each file, when others may commit too. The table has to be opened anew afterwards.
 
     An erasure of that name that was begun before is finished as it was begun. Raises StoreError when the table cannot
     be written; what has been done by then stays done.
     """
     try:
-        yield from _carry_out(table, folder, name, selector, at_ms)
+        yield from _carry_out(table, at, name, selector, at_ms)
     except StoreError:
         raise
     except Exception as error:
         raise StoreError(f"rows of the history cannot be erased: {first_line(error)}") from error
 
 
-def _carry_out(table: DeltaTable, folder: Path, name: str, selector: Selector, at_ms: int) -> Iterator[Step]:
+def _carry_out(table: DeltaTable, at: At, name: str, selector: Selector, at_ms: int) -> Iterator[Step]:
     known = [erasure for _, erasure in records(table)]
     erasure = next((one for one in known if one.name == name), None)
     begun = erasure is not None
@@ -141,7 +141,7 @@ def _carry_out(table: DeltaTable, folder: Path, name: str, selector: Selector, a
     said = [Transaction(WRITER_APP_ID, last_offset(table), None)]
     if erasure.rows:
         said.append(Transaction(ERASED_APP_ID, erasure.number, None))
-    forget_versions(table, folder, said)
+    forget_versions(table, at, said)
     yield Step(len(touched), len(touched), erasure)
 
 
@@ -183,7 +183,8 @@ def append_record(table: DeltaTable, offset: int, erasure: Erasure) -> None:
     rows = table.to_pyarrow_dataset().to_table(columns=["timestamp"], filter=near)
     place = {"offset": offset, "timestamp": pc.max(rows["timestamp"]).as_py(), "mark": False}
     row = pa.Table.from_pylist([left_behind(place, True, erasure)], arrow_schema())
-    write_deltalake(table, row, mode="append", writer_properties=WRITING)
+    once = CommitProperties(max_commit_retries=0)  # a store may have taken it although its answer was lost
+    write_deltalake(table, row, mode="append", writer_properties=WRITING, commit_properties=once)
 
 
 def rewrite(

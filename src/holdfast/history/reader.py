@@ -5,7 +5,6 @@ asked of the moment, never of today.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +13,7 @@ from deltalake import DeltaTable
 
 from holdfast.broker.topics import matches
 from holdfast.history.erased import Erasure, erasure_of
+from holdfast.history.place import At
 from holdfast.history.schema import ERASED_PROTOCOL, OUTCOME_CLEARED, OUTCOME_SET
 from holdfast.history.table import complete_from, data_files, last_offset, live_from, load
 
@@ -27,8 +27,8 @@ FINDING = ["offset", "topic", "client_id", "username", "protocol"]
 class HistoryReader:
     """One version of the table. `refresh` moves to the newest."""
 
-    def __init__(self, folder: Path) -> None:
-        self.table: DeltaTable = load(folder)
+    def __init__(self, at: At) -> None:
+        self.table: DeltaTable = load(at)
 
     def refresh(self) -> None:
         self.table.update_incremental()

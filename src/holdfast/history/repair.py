@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as fs
 
 from holdfast.errors import StoreError
+from holdfast.history.place import At, place_of
 from holdfast.history.schema import WRITER_APP_ID
-from holdfast.history.table import load
+from holdfast.history.table import first_line, load
 
 LOG = "_delta_log"
 LOOK_BACK = 200  # commits; the table is synced far more often than that
@@ -32,12 +34,11 @@ def actions_of(commit: Path) -> list[dict[str, Any]]:
         return []
 
 
-def file_problem(folder: Path, name: str, size: int) -> str:
-    path = folder / name
-    found = path.stat().st_size if path.exists() else -1
-    if found == size:
-        return ""
-    return f"file {name} is missing" if found < 0 else f"file {name} has {found} bytes, expected {size}"
+def file_problem(files: fs.FileSystem, name: str, size: int) -> str:
+    found = files.get_file_info(name)
+    if not found.is_file:
+        return f"file {name} is missing"
+    return "" if found.size == size else f"file {name} has {found.size} bytes, expected {size}"
 
 
 def torn_tail(folder: Path, kept_from: int) -> tuple[list[Path], str]:
@@ -46,6 +47,7 @@ def torn_tail(folder: Path, kept_from: int) -> tuple[list[Path], str]:
     A commit whose file is damaged counts only while the journal, which has offsets from `kept_from` on, can give back
     what it and the later ones brought. A damaged file further back costs its own rows, never sound ones.
     """
+    files = place_of(folder).filesystem()
     tail = commits(folder)[-LOOK_BACK:]
     written = [actions_of(commit) for commit in tail]
     reached = reached_before(written)
@@ -58,7 +60,7 @@ def torn_tail(folder: Path, kept_from: int) -> tuple[list[Path], str]:
             if "remove" in action:
                 removed.add(action["remove"]["path"])
             elif "add" in action and action["add"]["path"] not in removed and before + 1 >= kept_from:
-                problem = problem or file_problem(folder, action["add"]["path"], action["add"]["size"])
+                problem = problem or file_problem(files, action["add"]["path"], action["add"]["size"])
         if problem:
             reason = problem
             torn = [path for path in tail if path >= commit]
@@ -77,12 +79,13 @@ def reached_before(written: list[list[dict[str, Any]]]) -> list[int]:
     return found
 
 
-def take_back_torn_commits(folder: Path, quarantine: Path, kept_from: int = 0) -> str:
+def take_back_torn_commits(at: At, quarantine: Path, kept_from: int = 0) -> str:
     """Takes back what is torn at the end of the table, and returns what was done, or nothing when nothing was torn.
 
-    Only as far as a journal that has offsets from `kept_from` on can give it back.
+    Only as far as a journal that has offsets from `kept_from` on can give it back. An object store tears nothing.
     """
-    if not (folder / LOG).is_dir():
+    folder = place_of(at).folder
+    if folder is None or not (folder / LOG).is_dir():
         return ""
     torn, reason = torn_tail(folder, kept_from)
     if not torn:
@@ -99,20 +102,29 @@ def take_back_torn_commits(folder: Path, quarantine: Path, kept_from: int = 0) -
     return f"history took back {len(torn)} commits from version {int(first)} on: {reason}"
 
 
-def problems(folder: Path) -> list[str]:
+def problems(at: At) -> list[str]:
     """Returns everything wrong with the table that can be seen without reading its rows."""
-    if not (folder / LOG).is_dir():
+    place = place_of(at)
+    if place.folder is not None and not (place.folder / LOG).is_dir():
         return []
     try:
-        files = pa.table(load(folder).get_add_actions(flatten=True))
+        files = pa.table(load(place).get_add_actions(flatten=True))
+        filesystem = place.filesystem()
+        named = zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True)
+        return [problem for name, size in named if (problem := file_problem(filesystem, name, size))]
     except StoreError as error:
         return [str(error)]
-    named = zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True)
-    return [problem for name, size in named if (problem := file_problem(folder, name, size))]
+    except OSError as error:
+        return [f"history table in {at} cannot be read: {first_line(error)}"]
 
 
-def sync_files(folder: Path, since_s: float) -> None:
-    """Makes durable what was written to the table after a moment, files first, then the names."""
+def sync_files(at: At, since_s: float) -> None:
+    """Makes durable what was written to the table after a moment, files first, then the names. In an object store what
+    was written is durable.
+    """
+    folder = place_of(at).folder
+    if folder is None:
+        return
     folders = [folder / LOG, folder]
     for each in folders:
         for entry in os.scandir(each):
@@ -133,18 +145,20 @@ def sync_path(path: str) -> None:
         os.close(fd)
 
 
-def forget_missing(folder: Path) -> list[str]:
+def forget_missing(at: At) -> list[str]:
     """Takes files that are gone or cut out of the table, so that the rest can be read.
 
     Returns what was lost, as lines.
     """
-    table = load(folder)
+    table = load(at)
+    filesystem = place_of(at).filesystem()
     files = pa.table(table.get_add_actions(flatten=True))
     lost: list[str] = []
     for row in files.select(["path", "size_bytes", "min.offset", "max.offset"]).to_pylist():
-        problem = file_problem(folder, row["path"], row["size_bytes"])
+        problem = file_problem(filesystem, row["path"], row["size_bytes"])
         if problem:
-            (folder / row["path"]).unlink(missing_ok=True)
+            if filesystem.get_file_info(row["path"]).is_file:
+                filesystem.delete_file(row["path"])
             lost.append(f"{problem}; rows with offsets {row['min.offset']} to {row['max.offset']} are lost")
     if lost:
         table.repair(dry_run=False)

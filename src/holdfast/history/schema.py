@@ -51,6 +51,19 @@ ERASED_PROTOCOL: Final = "erased"
 ERASED_TOPIC: Final = "$holdfast/erased"
 ERASED_APP_ID: Final = "holdfast-erased"
 
+# Whose table it is, where it does not lie in a data folder: a number that the broker's data folder has too.
+OWNER_APP_ID: Final = "holdfast-owner"
+
+# Of several nodes that write to one table, the one that wrote last.
+HOLDER_APP_ID: Final = "holdfast-holder"
+
+# What the last compaction gained: the files and bytes that went in and came out, and when, a number each.
+COMPACTION_APP_ID: Final = "holdfast-compaction"
+
+# Where the metadata of the Iceberg view lies within the table. What deletes files that the Delta table does not know
+# passes over names that begin with an underscore.
+ICEBERG_FOLDER: Final = "_iceberg"
+
 # Also an application transaction (Delta refuses table properties it does not know). A reader refuses a table whose
 # number is above the one it knows; a table without one is of version 1.
 FORMAT_APP_ID: Final = "holdfast-format"

@@ -1,12 +1,13 @@
 """The Delta table that the history is: where it lies, how it is made, and what its files say about themselves."""
 
+import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
 
 from holdfast.errors import StoreError
+from holdfast.history.place import At, place_of
 from holdfast.history.schema import (
     ERASED_APP_ID,
     FORMAT_APP_ID,
@@ -16,19 +17,20 @@ from holdfast.history.schema import (
     WRITER_APP_ID,
     arrow_schema,
 )
+from holdfast.history.storage_options import redacted
 
-# A commit a second leaves many small log files; a checkpoint sums them up, and old ones go after an hour.
-CONFIGURATION = {
-    "delta.checkpointInterval": "100",
-    "delta.logRetentionDuration": "interval 1 hours",
-    "delta.deletedFileRetentionDuration": "interval 1 hours",
-}
+# A commit a second leaves many small log files; a checkpoint sums them up, and old ones go.
+CHECKPOINTS = {"delta.checkpointInterval": "100"}
+KEEP_REPLACED_S = 300
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
+CAUSE = "↳"
 # Row groups are what readers share a file out by: small enough for every core to have some.
 WRITING = WriterProperties(compression="ZSTD", max_row_group_size=250_000)
 
 
 @dataclass(frozen=True)
 class DataFile:
+    path: str  # within the table
     size: int
     rows: int
     first: int  # lowest offset
@@ -36,41 +38,50 @@ class DataFile:
     newest_us: int  # highest timestamp, microseconds since the epoch
 
 
-def exists(folder: Path) -> bool:
-    return DeltaTable.is_deltatable(str(folder))
+def keeping(seconds: int) -> dict[str, str]:
+    """How long a table keeps files that others have replaced, and what its log says of them, for those who read it."""
+    said = f"interval {seconds} seconds"
+    return {"delta.logRetentionDuration": said, "delta.deletedFileRetentionDuration": said}
 
 
-def create(folder: Path) -> DeltaTable:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+def exists(at: At) -> bool:
+    return place_of(at).exists()
+
+
+def create(at: At) -> DeltaTable:
+    place = place_of(at)
+    if place.folder is not None:
+        place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return DeltaTable.create(
-        str(folder),
+        place.uri,
         arrow_schema(),
         mode="ignore",
         name="holdfast history",
         description="what was published, one row each, in offset order",
-        configuration=CONFIGURATION,
+        configuration=CHECKPOINTS | keeping(KEEP_REPLACED_S),
+        storage_options=place.options,
         commit_properties=CommitProperties(app_transactions=[Transaction(FORMAT_APP_ID, FORMAT_VERSION, None)]),
     )
 
 
-def load(folder: Path) -> DeltaTable:
+def load(at: At) -> DeltaTable:
     """Returns the table as it is now. Raises StoreError when there is none, or when it cannot be read."""
     try:
-        table = open_again(folder)
+        table = open_again(at)
     except Exception as error:  # the library's own tree of errors has no root that is public
-        raise StoreError(f"history table in {folder} cannot be opened: {first_line(error)}") from error
+        raise StoreError(f"history table in {at} cannot be opened: {first_line(error)}") from error
     found = table.transaction_version(FORMAT_APP_ID) or 1
     if found > FORMAT_VERSION:
-        raise StoreError(f"history table in {folder} has format {found}, this version reads up to {FORMAT_VERSION}")
+        raise StoreError(f"history table in {at} has format {found}, this version reads up to {FORMAT_VERSION}")
     return table
 
 
-def open_again(folder: Path) -> DeltaTable:
+def open_again(at: At) -> DeltaTable:
     """Opens the table, twice where an erasure has just taken away the part of the log that was being read."""
     try:
-        return DeltaTable(str(folder))
+        return place_of(at).open()
     except Exception:
-        return DeltaTable(str(folder))
+        return place_of(at).open()
 
 
 def last_offset(table: DeltaTable) -> int:
@@ -101,6 +112,7 @@ def data_files(table: DeltaTable) -> list[DataFile]:
         return []
     newest = actions["max.timestamp"].cast(pa.int64())
     columns = zip(
+        actions["path"].to_pylist(),
         actions["size_bytes"].to_pylist(),
         actions["num_records"].to_pylist(),
         actions["min.offset"].to_pylist(),
@@ -112,4 +124,9 @@ def data_files(table: DeltaTable) -> list[DataFile]:
 
 
 def first_line(error: Exception) -> str:
-    return (str(error).strip() or repr(error)).splitlines()[0]
+    """What an error of the libraries says, in one line, without credentials. Those of stores come as a chain of causes,
+    in colours, a line each.
+    """
+    lines = COLOUR.sub("", str(error).strip() or repr(error)).splitlines()
+    causes = [line.strip().removeprefix(CAUSE).strip() for line in lines[1:] if line.strip().startswith(CAUSE)]
+    return redacted(": ".join([lines[0], *causes]))

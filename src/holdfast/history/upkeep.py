@@ -1,4 +1,4 @@
-"""Keeping the table fit: few large files instead of many small ones, old rows gone, dead files deleted.
+"""Keeping the table fit: old rows gone, dead files deleted. Files are joined in `compaction`.
 
 Retention never breaks the fold. Of the rows it drops, those that were still in force stay: for each topic the row that
 set what was retained at that moment. So the retained set of any later moment can still be computed, and only the past
@@ -16,10 +16,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from holdfast.errors import StoreError
 from holdfast.history.reader import last_verdicts, records
 from holdfast.history.schema import OUTCOME_SET, RETENTION_APP_ID
-from holdfast.history.table import WRITING, DataFile, complete_from, data_files, first_line
+from holdfast.history.table import WRITING, DataFile, complete_from, data_files, first_line, keeping
 
-TARGET_BYTES = 128 << 20
-SMALL_FILES = 30
 ROWS_AT_ONCE = 2_000_000  # a table that was kept for ever may have more that is too old than memory can hold
 WORTH_DROPPING = 0.1  # of the old rows: dropping fewer is not worth writing the rest again
 
@@ -30,18 +28,6 @@ class Limits:
 
     age_s: int = 0
     size: int = 0
-
-
-def compact(table: DeltaTable, small_files: int = SMALL_FILES, target: int = TARGET_BYTES) -> int:
-    """Joins small files once there are enough of them, and returns how many files went away."""
-    small = [file for file in data_files(table) if file.size < target // 2]
-    if len(small) < small_files:
-        return 0
-    try:
-        done = table.optimize.compact(target_size=target, writer_properties=WRITING)
-    except Exception as error:
-        raise StoreError(f"history cannot be compacted: {first_line(error)}") from error
-    return int(done["numFilesRemoved"]) - int(done["numFilesAdded"])
 
 
 def retain(table: DeltaTable, limits: Limits, now_ms: int, at_once: int = ROWS_AT_ONCE) -> int:
@@ -114,13 +100,23 @@ def in_force(rows: pa.Table, now_ms: int) -> pa.Array:
     return last.filter(keep)["offset"].combine_chunks()
 
 
-def vacuum(table: DeltaTable, keep_hours: int = 1) -> int:
-    """Deletes files that no version of the last `keep_hours` needs, and returns how many.
+def keep_replaced(table: DeltaTable, seconds: int) -> None:
+    """Has the table keep what was replaced for so long. Says so in the table where it says something else."""
+    wanted = keeping(seconds)
+    if wanted.items() <= table.metadata().configuration.items():
+        return
+    try:
+        table.alter.set_table_properties(wanted)
+    except Exception as error:
+        raise StoreError(f"history cannot be written: {first_line(error)}") from error
+
+
+def vacuum(table: DeltaTable, keep_hours: int | None = None) -> int:
+    """Deletes files that were replaced longer ago than that, or than the table itself says, and returns how many.
 
     Files of commits that never came about are among them.
     """
     try:
-        gone = table.vacuum(retention_hours=keep_hours, dry_run=False, enforce_retention_duration=False, full=True)
-        return len(gone)
+        return len(table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False, full=True))
     except Exception as error:
         raise StoreError(f"history cannot be vacuumed: {first_line(error)}") from error

@@ -14,6 +14,7 @@ from holdfast.broker.ports import TopicIndex
 from holdfast.broker.record_shape import sound_only
 from holdfast.broker.records import PUBLISH, Publishers, decode_publish, publish_outcome, record_kind
 from holdfast.errors import UsageError
+from holdfast.history.place import Place
 from holdfast.journal.reader import Reader
 from holdfast.journal.watermark import Watermark
 from holdfast.service.live import LiveSource
@@ -43,11 +44,11 @@ class FolderSource(RetainedSource):
         self.clock = now_ms
         self.store: StateStore | None = None
         self.disk: DiskIndex | None = None
-        self.past = Past(self.folder.history, now_ms)
+        self.past = Past(self.folder.table, now_ms, requests=self.folder.erasures)
 
     @property
-    def history(self) -> Path | None:
-        return self.folder.history if self.folder.has_history() else None
+    def history(self) -> Place | None:
+        return self.folder.table if self.folder.has_history() else None
 
     def now_ms(self) -> int:
         return self.clock()

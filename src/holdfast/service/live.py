@@ -16,6 +16,7 @@ from holdfast.broker.message import Message, Publisher
 from holdfast.broker.ports import TopicIndex
 from holdfast.broker.session import is_reserved
 from holdfast.errors import NotAllowed, StoreError
+from holdfast.history.place import At, Place, place_of
 from holdfast.service.past import Past
 from holdfast.service.past_process import PastProcess
 from holdfast.service.source import BrokerHandle, RetainedSource, RetainedWriter
@@ -44,16 +45,17 @@ class LiveSource(RetainedSource, RetainedWriter):
         handle: BrokerHandle,
         *,
         journal: JournalStatus | None = None,
-        history: Path | None = None,
+        history: At | None = None,
+        erasures: Path | None = None,
         reached: dict[str, int] | None = None,
         refusal: Callable[[], str] = lambda: "",
     ) -> None:
         self.handle = handle
         self.broker = handle.broker
         self.journal = journal
-        self.table = history
+        self.table = None if history is None else place_of(history)
         self.reached = reached if reached is not None else {}
-        self.past = PastProcess(history) if history is not None else None
+        self.past = PastProcess(history, requests=erasures) if history is not None else None
         self.refusal = refusal
 
     async def close(self) -> None:
@@ -64,7 +66,7 @@ class LiveSource(RetainedSource, RetainedWriter):
         return self.handle.now_ms()
 
     @property
-    def history(self) -> Path | None:
+    def history(self) -> Place | None:
         return self.table
 
     @property

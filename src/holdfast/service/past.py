@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeV
 from holdfast.broker.message import Message, Publisher, topic_field
 from holdfast.errors import StoreError
 from holdfast.history.messages import message_of
+from holdfast.history.place import At, place_of
 from holdfast.service.messages import leaf_of
 
 if TYPE_CHECKING:
@@ -187,9 +188,16 @@ class Past:
     """
 
     def __init__(
-        self, folder: Path, now_ms: Callable[[], int] = wall_clock_ms, moment_bytes: int = MOMENT_BYTES
+        self,
+        at: At,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        moment_bytes: int = MOMENT_BYTES,
+        requests: Path | None = None,
     ) -> None:
-        self.folder = folder
+        """`requests` is the folder of what operators have asked to be erased; beside the table where not given."""
+        self.place = place_of(at)
+        folder = self.place.folder
+        self.requests = folder.parent / "erasures" if requests is None and folder is not None else requests
         self.now_ms = now_ms
         self.moment_bytes = moment_bytes
         self.lock = Lock()
@@ -198,12 +206,16 @@ class Past:
 
     def reader(self) -> "HistoryReader | None":
         """A reader of its own for each question: threads do not share one. None before there is a table."""
-        if not (self.folder / "_delta_log").is_dir():
+        folder = self.place.folder
+        if folder is not None and not (folder / "_delta_log").is_dir():
             return None
         try:
             from holdfast.history.reader import HistoryReader
+            from holdfast.history.table import exists
 
-            return HistoryReader(self.folder)
+            if folder is None and not exists(self.place):
+                return None
+            return HistoryReader(self.place)
         except ImportError as error:
             raise StoreError(f"the history cannot be read: `pip install 'holdfast-mqtt[history]'` ({error})") from None
         except StoreError as error:
@@ -230,7 +242,8 @@ class Past:
 
     def span(self) -> dict[str, object]:
         """How far back the history reaches."""
-        uri = str(self.folder.absolute())
+        folder = self.place.folder
+        uri = self.place.uri if folder is None else str(folder.absolute())
         reader = self.reader()
         if reader is None:
             nothing: dict[str, object] = {"uri": uri, "from_ms": None, "upto_ms": None}
@@ -326,8 +339,8 @@ class Past:
 
     def forget_erased(self) -> None:
         """What was read before rows were erased may have them still."""
-        requests = self.folder.parent / "erasures"
-        changed = requests.stat().st_mtime_ns if requests.is_dir() else 0
+        requests = self.requests
+        changed = requests.stat().st_mtime_ns if requests is not None and requests.is_dir() else 0
         if changed != self.erasures:
             self.moments.clear()
             self.erasures = changed

@@ -1,9 +1,10 @@
 """A process that answers questions to the past, so that no broker has to load the libraries of the history.
 
-Run as `python -m holdfast.service.past_main FOLDER`, the folder being the table's. Questions come in on the standard
-input as frames: (number, method of `Past`, positional and named arguments); answers leave on the standard output as
-(number, whether it could be answered, the answer or why not), in the order in which they are found. When the input
-ends, so does the process.
+Run as `python -m holdfast.service.past_main TABLE STORAGE_FILE ERASURES`: where the table is, what its store is told,
+and the folder of what operators have asked to be erased; each of the last two may be empty. Questions come in on the
+standard input as frames: (number, method of `Past`, positional and named arguments); answers leave on the standard
+output as (number, whether it could be answered, the answer or why not), in the order in which they are found. When the
+input ends, so does the process.
 """
 
 import os
@@ -18,6 +19,7 @@ from typing import Any, BinaryIO
 
 from holdfast.errors import StoreError
 from holdfast.history.libraries import load_arrow_alone
+from holdfast.history.place import Place
 from holdfast.service.past import Past, answered
 from holdfast.storage.follower_main import give_way, prepare_process
 
@@ -69,7 +71,9 @@ def main() -> None:
     prepare_process()
     give_way()
     load_arrow_alone()
-    answers = Answers(Past(Path(sys.argv[1])), sys.stdout.buffer)
+    table, storage_file, requests = sys.argv[1:]
+    past = Past(Place(table, storage_file), requests=Path(requests) if requests else None)
+    answers = Answers(past, sys.stdout.buffer)
     pool = ThreadPoolExecutor(AT_ONCE)
     while (asked := read_frame(sys.stdin.buffer)) is not None:
         pool.submit(answers.answer, *asked)

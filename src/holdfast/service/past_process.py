@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast.errors import StoreError
 from holdfast.history.libraries import GIVES_MEMORY_BACK
+from holdfast.history.place import At, Place, place_of
 from holdfast.service.past import Past
 from holdfast.service.past_main import MODULE, SIZE_BYTES, frame
 from holdfast.state.check import child_environment
@@ -33,9 +34,9 @@ class Answerer:
         self.task = asyncio.create_task(self.listen(), name="holdfast-past")
 
     @classmethod
-    async def start(cls, folder: Path) -> "Answerer":
+    async def start(cls, place: Place, requests: Path | None) -> "Answerer":
         pipe = asyncio.subprocess.PIPE
-        command = [sys.executable, "-m", MODULE, str(folder)]
+        command = [sys.executable, "-m", MODULE, place.uri, place.storage_file, str(requests or "")]
         environment = {**GIVES_MEMORY_BACK, **child_environment()}
         return cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=environment))
 
@@ -87,10 +88,11 @@ class Answerer:
 
 
 class PastProcess:
-    """`ask` answers questions about the table in `folder` from a process that is there while questions come."""
+    """`ask` answers questions about a table from a process that is there while questions come."""
 
-    def __init__(self, folder: Path, rest_after_s: float = REST_AFTER_S) -> None:
-        self.folder = folder
+    def __init__(self, at: At, rest_after_s: float = REST_AFTER_S, requests: Path | None = None) -> None:
+        self.place = place_of(at)
+        self.requests = requests
         self.rest_after_s = rest_after_s
         self.answerer: Answerer | None = None
         self.starting = asyncio.Lock()
@@ -104,7 +106,7 @@ class PastProcess:
                 await self.answerer.stop()
                 self.answerer = None
             if self.answerer is None:
-                self.answerer = await Answerer.start(self.folder)
+                self.answerer = await Answerer.start(self.place, self.requests)
             answerer = self.answerer
         self.rest_later()
         try:

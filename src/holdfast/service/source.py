@@ -8,7 +8,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Container
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from holdfast.broker.core import Broker
@@ -16,6 +15,7 @@ from holdfast.broker.effects import Accepted
 from holdfast.broker.message import Message, Publisher
 from holdfast.broker.ports import TopicCursor, TopicIndex
 from holdfast.broker.views import Query, collect
+from holdfast.history.place import Place
 from holdfast.service.past import Past
 from holdfast.service.requests import Conditions
 
@@ -99,8 +99,8 @@ class RetainedSource(ABC):
 
     @property
     @abstractmethod
-    def history(self) -> Path | None:
-        """The folder of the Delta table; None where none is kept."""
+    def history(self) -> Place | None:
+        """Where the Delta table is; None where none is kept."""
 
     @property
     def records_live(self) -> bool:

@@ -21,7 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.forget import forget_versions
-from holdfast.spark.ranges import filesystem_of
+from holdfast.history.place import Place
+from holdfast.history.storage_options import redacted, storage_options
+from holdfast.spark.store import filesystem_of, parquet_frame
 
 APP_ID = "holdfast-pipeline"
 MARK_APP_ID = "holdfast-pipeline-mark"
@@ -92,13 +94,18 @@ class Table:
         self._rule = zlib.crc32(made_by.encode())
         self._unreferenced: dict[str, float] = {}
         try:
-            if not DeltaTable.is_deltatable(root):
+            told = storage_options(root)
+            if not DeltaTable.is_deltatable(root, told):
                 DeltaTable.create(
-                    root, schema=Schema.from_arrow(shape.arrow), mode="ignore", configuration=CONFIGURATION
+                    root,
+                    schema=Schema.from_arrow(shape.arrow),
+                    mode="ignore",
+                    configuration=CONFIGURATION,
+                    storage_options=told,
                 )
-            self._delta = DeltaTable(root)
+            self._delta = DeltaTable(root, storage_options=told)
         except (DeltaError, OSError) as error:
-            raise StoreError(f"the table at {root} cannot be opened: {error}") from None
+            raise StoreError(f"the table at {root} cannot be opened: {redacted(str(error))}") from None
         found = pa.schema(self._delta.schema().to_arrow())
         if found.names != shape.arrow.names:
             raise UsageError(
@@ -141,7 +148,7 @@ class Table:
         paths = [f"{self.root}/{file.path}" for file in (self.files if files is None else files)]
         if not paths:
             return spark.createDataFrame([], self.shape.ddl)
-        return spark.read.schema(self.shape.ddl).parquet(*paths)
+        return parquet_frame(spark, self.root, paths, self.shape.ddl, self.shape.arrow)
 
     def ended(self) -> list[DataFile]:
         """The files of rows that ended, in the order of the time at which they did."""
@@ -187,7 +194,7 @@ class Table:
                 f"another run committed to {self.root} at the same time; this batch was not applied ({error})"
             ) from None
         except (DeltaError, OSError) as error:
-            raise StoreError(f"the table at {self.root} cannot be written: {error}") from None
+            raise StoreError(f"the table at {self.root} cannot be written: {redacted(str(error))}") from None
         self._delta.update_incremental()
         self._read_log()
 
@@ -211,19 +218,14 @@ class Table:
 
     def forget(self, erased: int) -> None:
         """Delete all but the newest version, from the disk too, and note the number of the last erasure that it has
-        followed, where that is not 0. Elsewhere than on a disk, what the log says of older versions stays for its day.
+        followed, where that is not 0.
         """
         said = [Transaction(ERASED_APP_ID, erased)] if erased else []
         try:
-            if "://" in self.root:
-                self._delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
-                properties = CommitProperties(app_transactions=said)
-                self._delta.create_write_transaction([], "append", self._delta.schema(), commit_properties=properties)
-            else:
-                forget_versions(self._delta, Path(self.root), said)
-            self._delta = DeltaTable(self.root)
+            forget_versions(self._delta, Place(self.root), said)
+            self._delta = DeltaTable(self.root, storage_options=storage_options(self.root))
         except (DeltaError, OSError) as error:
-            raise StoreError(f"the table at {self.root} cannot be written: {error}") from None
+            raise StoreError(f"the table at {self.root} cannot be written: {redacted(str(error))}") from None
         self._read_log()
 
     def tidy(self) -> None:

@@ -16,7 +16,7 @@ from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, Row
 
 from holdfast.spark.delta import CLOSED, OPEN, Shape
-from holdfast.spark.ranges import filesystem_of
+from holdfast.spark.store import filesystem_of
 
 REPORT_SCHEMA = "path string, size long, rows long, stats string"
 # Where a reader asks for one moment, a row group is what it reads or leaves.

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.errors import StoreError, UsageError
-from holdfast.history.schema import COLUMNS
+from holdfast.history.schema import COLUMNS, arrow_schema
 from holdfast.spark import erase, leaves
 from holdfast.spark.delta import CLOSED, DataFile, Shape, Table, absolute
 from holdfast.spark.failure import check_whole
@@ -31,6 +31,7 @@ from holdfast.spark.merge import BY_TOPIC, Leaves, merge
 from holdfast.spark.options import micros
 from holdfast.spark.ranges import History
 from holdfast.spark.shapes import SHAPES
+from holdfast.spark.store import parquet_frame
 from holdfast.spark.tables import devices, devices_after, traffic, traffic_after
 from holdfast.spark.topics import TopicTemplate
 
@@ -84,7 +85,7 @@ def history_frame(spark: SparkSession, history: History, start: int = 0, end: in
         return spark.createDataFrame([], HISTORY_DDL)
     check_whole(history, start, end)
     bound_arrow_batches(spark, history, start, end)
-    rows = spark.read.schema(HISTORY_DDL).parquet(*files)
+    rows = parquet_frame(spark, history.location, files, HISTORY_DDL, arrow_schema())
     return rows.where((F.col("offset") >= start) & (F.col("offset") < end))
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from pyarrow.fs import FileSystem, LocalFileSystem
+from pyarrow.fs import FileSystem
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.erased import Erasure, erasure_of
@@ -34,7 +34,9 @@ from holdfast.history.schema import (
     WRITER_APP_ID,
     arrow_schema,
 )
+from holdfast.history.storage_options import redacted, storage_options
 from holdfast.spark.options import micros
+from holdfast.spark.store import filesystem_of
 from holdfast.spark.topics import TopicFilter
 
 BATCH_BYTES = 16 << 20
@@ -106,14 +108,14 @@ class History:
     def __init__(self, address: str) -> None:
         self.location = locate(address)
         try:
-            self._table = DeltaTable(self.location)
+            self._table = DeltaTable(self.location, storage_options=storage_options(self.location))
         except TableNotFoundError:
             raise UsageError(
                 f"there is no history table at {self.location}: expected the folder of Delta files that "
                 "`holdfast serve` writes under data/history while history.enable is true"
             ) from None
         except (DeltaError, OSError, ValueError) as error:
-            raise StoreError(f"the history table at {self.location} cannot be opened: {error}") from None
+            raise StoreError(f"the history table at {self.location} cannot be opened: {redacted(str(error))}") from None
         self.filesystem = filesystem_of(self.location)
         self._read_log()
 
@@ -123,9 +125,11 @@ class History:
             try:
                 self._table.update_incremental()
             except DeltaError:  # an erasure takes away the log that was read
-                self._table = DeltaTable(self.location)
+                self._table = DeltaTable(self.location, storage_options=storage_options(self.location))
         except (DeltaError, OSError) as error:
-            raise StoreError(f"the history table at {self.location} cannot be read again: {error}") from None
+            raise StoreError(
+                f"the history table at {self.location} cannot be read again: {redacted(str(error))}"
+            ) from None
         if self._table.version() != before:
             self._read_log()
 
@@ -366,11 +370,6 @@ def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
     plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.string_view(): pa.string()}
     plain[pa.binary_view()] = pa.binary()
     return bool(plain.get(found, found) == wanted)
-
-
-def filesystem_of(location: str) -> FileSystem:
-    remote = "://" in location and not location.startswith("file:")
-    return FileSystem.from_uri(location)[0] if remote else LocalFileSystem()
 
 
 def open_file(path: str, filesystem: FileSystem) -> pq.ParquetFile:

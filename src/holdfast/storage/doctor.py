@@ -163,10 +163,10 @@ def examine_history(folder: DataFolder, findings: list[Finding]) -> int:
     except ImportError as error:
         findings.append(Finding("history", f"it cannot be examined without its libraries ({error})"))
         return 0
-    found = history_repair.problems(folder.history)
+    found = history_repair.problems(folder.table)
     findings += [Finding("history", problem) for problem in found]
     try:
-        return last_offset(load(folder.history))
+        return last_offset(load(folder.table))
     except StoreError:
         return 0
 
@@ -235,13 +235,15 @@ def repair_history(folder: DataFolder) -> list[str]:
         return []
     done: list[str] = []
     try:
-        repaired = history_repair.take_back_torn_commits(folder.history, folder.quarantine, folder.journal_keeps_from())
+        repaired = history_repair.take_back_torn_commits(folder.table, folder.quarantine, folder.journal_keeps_from())
         done += [repaired] if repaired else []
-        load(folder.history)
+        load(folder.table)
     except StoreError as error:
+        if folder.table.folder is None:
+            return [*done, f"{error}; what lies in an object store is left alone"]
         target = folder.move_to_quarantine(folder.history)
         return [*done, f"{error}; it was set aside as {target.name} and begins anew with what the journal holds"]
-    lost = history_repair.forget_missing(folder.history)
+    lost = history_repair.forget_missing(folder.table)
     return [*done, *(f"history forgot a file that is gone: {text}" for text in lost)]
 
 
@@ -287,7 +289,7 @@ def fetch_retained(folder: DataFolder, topic: bytes, upto: int) -> bytes | None:
         from holdfast.history.reader import HistoryReader
         from holdfast.history.rows import records_of
 
-        rows = HistoryReader(folder.history).of_topic(topic.decode())
+        rows = HistoryReader(folder.table).of_topic(topic.decode())
     except (ImportError, StoreError, ValueError):
         return None
     verdicts = [row for row in rows.select(["offset", "outcome"]).to_pylist() if row["outcome"] in ("set", "cleared")]

@@ -3,21 +3,25 @@
 lock           held while a broker runs
 journal/       segments, and the page that says how far they are durable
 state/         LMDB
-history/       the Delta table; history.lock beside it
+history/       the Delta table; history.lock beside it. Where it lies elsewhere, history.place says where
 erasures/      what operators have asked to be erased from the history
 quarantine/    bytes that could not be read, kept for an operator who wants to look
 """
 
+import json
 import os
+import secrets
 import stat
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from holdfast.errors import StoreError
+from holdfast.history.place import Place
 from holdfast.journal.disk import Disk
 from holdfast.journal.segment import segment_names
 
 NO_OFFSET = 1 << 63
+PLACE_NAME = "history.place"
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,38 @@ class DataFolder:
     @property
     def history(self) -> Path:
         return self.root / "history"
+
+    @property
+    def table(self) -> Place:
+        """Where the history is: in its folder here, or where `put_history` has said."""
+        try:
+            return Place(**json.loads((self.root / PLACE_NAME).read_text()))
+        except FileNotFoundError:
+            return Place(str(self.history))
+        except (ValueError, TypeError):
+            raise StoreError(
+                f"{self.root / PLACE_NAME} does not say where the history is: remove it and start the broker, which "
+                "writes it anew from history.path"
+            ) from None
+
+    def put_history(self, uri: str, storage_file: str = "", owner: int = 0) -> None:
+        """Notes where the history is from now on, for all who are given this folder alone; empty is here. `owner` is
+        told where several folders write to one table.
+        """
+        path = self.root / PLACE_NAME
+        if not uri:
+            path.unlink(missing_ok=True)
+            return
+        known = self.table if path.exists() else None
+        if not owner:
+            owner = known.owner if known is not None and known.uri == uri else secrets.randbits(62)
+        place = Place(uri, storage_file, owner)
+        if place == known:
+            return
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(asdict(place)))
+        os.replace(part, path)
 
     @property
     def erasures(self) -> Path:
@@ -89,4 +125,6 @@ class DataFolder:
         return self.first_in_journal() or NO_OFFSET
 
     def has_history(self) -> bool:
-        return (self.history / "_delta_log").is_dir()
+        """Whether there is a table, or a place for one elsewhere."""
+        folder = self.table.folder
+        return folder is None or (folder / "_delta_log").is_dir()

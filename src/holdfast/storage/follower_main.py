@@ -34,12 +34,14 @@ from holdfast.journal.reader import Reader
 from holdfast.journal.watermark import Watermark
 from holdfast.storage import erasures
 from holdfast.storage.folder import DataFolder
-from holdfast.storage.history_options import HistoryOptions, Resting
+from holdfast.storage.history_options import HistoryOptions, Resting, number_of
 from holdfast.storage.reserve import ROOM_TO_GO_ON, Space, shown, space_at
 
 if TYPE_CHECKING:
+    from holdfast.history.compaction import Gain
     from holdfast.history.erase import Step
     from holdfast.history.erased import Erasure
+    from holdfast.history.iceberg import IcebergView
     from holdfast.history.writer import HistoryWriter
     from holdfast.state.store import StateStore
 
@@ -47,10 +49,12 @@ MODULE = "holdfast.storage.follower_main"
 RETRY_S = 2.0
 PURGE_EVERY_S = 10.0
 SYNC_EVERY_S = 10.0
-COMPACT_EVERY_S = 60.0
+COMPACT_EVERY_S = 10.0
+RETRY_COMPACT_S = 300.0
 RETAIN_EVERY_S = 300.0
-VACUUM_EVERY_S = 600.0
+VACUUM_EVERY_S = 60.0
 ERASE_AT_ONCE_S = 1.0  # then rows that have come meanwhile are written
+LEASE_S = 15.0  # how long a table that several nodes write may stand still before another one steps in
 UPKEEP_LATE_S = 3600.0  # by how much upkeep may be late while nothing is written: it loads the libraries
 COLLECT_AT = 100_000  # objects since the last time that garbage was looked for
 
@@ -129,6 +133,7 @@ class HistoryFollower(Follower):
     free space than is reserved for others: nothing is appended and nothing joined, but what is too old goes. The last
     rows came at `busy_at`. A watcher has found no rows between the offsets `watched`, of which the first is the
     table's. While rows are `erased`, for the request `erasing`, the table is written to and nothing else is done to it.
+    Files are being `joined`; those that are replaced lie there for a while, the last ones since `replaced_at`.
     """
 
     batch_bytes = 32 << 20  # a commit each
@@ -139,6 +144,12 @@ class HistoryFollower(Follower):
     busy_at = 0.0
     erasing: erasures.Request | None = None
     erased: "Iterator[Step]"
+    joined: "Iterator[Gain | None] | None" = None
+    replaced_at: float | None = None
+    iceberg: "IcebergView | None" = None
+    iceberg_problem = ""
+    holder = 0
+    compact_problem = ""
 
     def __init__(
         self,
@@ -148,27 +159,32 @@ class HistoryFollower(Follower):
         watched: tuple[int, int] = (0, 0),
     ) -> None:
         super().__init__(folder)
+        self.place = folder.table
         self.options = options
         self.interval_s = options.flush_interval_s
         self.space = space
         self.watched = watched
         now = time.monotonic()
-        fresh = {"sync": now, "compact": now + 30, "retain": now + 45, "vacuum": now + VACUUM_EVERY_S}
-        self.due = fresh if options.resting is None else dict(options.resting.due)
+        fresh = {"sync": now, "compact": now + COMPACT_EVERY_S, "retain": now + 45, "vacuum": now + VACUUM_EVERY_S}
+        self.due = {**fresh, "iceberg": now} if options.resting is None else dict(options.resting.due)
+        self.replaced_at = now if options.resting is None else options.resting.replaced_at
 
     def open(self) -> int:
+        from holdfast.history.upkeep import keep_replaced
         from holdfast.history.writer import HistoryWriter
 
-        self.writer = HistoryWriter(self.folder.history, self.folder.quarantine, self.folder.journal_keeps_from())
+        self.joined = None
+        self.writer = HistoryWriter(self.place, self.folder.quarantine, self.folder.journal_keeps_from(), self.holder)
         try:
             self.writer.mark_live(self.options.live_from)
+            keep_replaced(self.writer.table, self.options.keep_replaced_s)
             if self.writer.repaired:
                 report(note=self.writer.repaired)
             since, upto = self.watched
             # What a watcher has passed over may be gone from the journal, which is no loss.
             self.reached = max(self.writer.last, upto) if self.writer.last >= since else self.writer.last
-            if self.reached == 0:
-                self.reached = self.options.begins_after
+            # Before that there was no journal here, and what is not in the table was in none of this one's.
+            self.reached = max(self.reached, self.options.begins_after)
             self.sync()
             self.erasing = None
             erasures.ask_again(self.folder, self.writer.last)
@@ -190,7 +206,10 @@ class HistoryFollower(Follower):
         return self.safe
 
     def has_room(self) -> bool:
-        space = self.space(self.folder.history)
+        folder = self.place.folder
+        if folder is None:
+            return True  # a store that is full says so when it is written to
+        space = self.space(folder)
         reserve = self.options.reserve.of(space.total)
         paused = space.free < reserve * (ROOM_TO_GO_ON if self.paused else 1)
         if paused and not self.paused:
@@ -201,22 +220,85 @@ class HistoryFollower(Follower):
         return not paused
 
     def idle(self) -> None:
-        from holdfast.history import upkeep
-
         self.every("sync", SYNC_EVERY_S, self.sync)
         if self.erase():
             return
-        if not self.paused:
-            self.every("compact", COMPACT_EVERY_S, lambda: upkeep.compact(self.writer.table))
+        self.every("iceberg", SYNC_EVERY_S, self.follow_in_iceberg)
+        quiet = time.monotonic() - self.busy_at > self.options.rest_after_s
+        compacting = not self.paused and self.compact(quiet)
         self.every("retain", RETAIN_EVERY_S, self.retain)
         self.every("vacuum", VACUUM_EVERY_S, self.vacuum)
-        if not self.paused and time.monotonic() - self.busy_at > self.options.rest_after_s:
+        if quiet and not self.paused and not compacting:
             self.rest()
 
     def every(self, name: str, seconds: float, work: Callable[[], object]) -> None:
         if time.monotonic() >= self.due[name]:
             work()
             self.due[name] = time.monotonic() + seconds
+
+    def compact(self, quiet: bool) -> bool:
+        """Goes on joining files, a block of rows at a time, so that new rows wait no longer than for one of them;
+        returns whether there is more to do. Its budget is a part of the time while rows come. Where it fails, as on a
+        file that is damaged, rows are written as ever, and it is tried again later.
+        """
+        budget = self.options.compact_budget
+        begun = time.monotonic()
+        if budget <= 0 or (begun < self.due["compact"] and (self.compact_problem or not quiet)):
+            return self.joined is not None
+        try:
+            more = self.join_on(quiet)
+            self.compact_problem = ""
+        except StoreError as error:
+            if str(error) != self.compact_problem:
+                self.compact_problem = str(error)
+                report(note=self.compact_problem)
+            self.joined = None
+            self.due["compact"] = time.monotonic() + RETRY_COMPACT_S
+            return False
+        now = time.monotonic()
+        self.due["compact"] = now + ((now - begun) * (1 / budget - 1) if more else COMPACT_EVERY_S)
+        return more
+
+    def join_on(self, quiet: bool) -> bool:
+        """Joins one block of rows; returns whether there was one."""
+        from holdfast.history.compaction import join, worth_joining
+        from holdfast.history.table import data_files
+
+        if self.joined is None:
+            files = worth_joining(data_files(self.writer.table), self.options.file_bytes, quiet)
+            if not files:
+                return False
+            self.joined = join(self.writer.table, self.place, files)
+        for gain in self.joined:
+            if gain is not None:
+                self.replaced_at = time.monotonic()
+            return True
+        self.joined = None
+        return True
+
+    def follow_in_iceberg(self, erased: bool = False, cleans: bool = False) -> None:
+        """Brings the Iceberg view to where the table is. The history goes on without it where that fails."""
+        if not self.options.iceberg:
+            return
+        try:
+            if self.iceberg is None:
+                from holdfast.history.iceberg import IcebergView
+
+                self.iceberg = IcebergView(self.place, self.folder.root)
+            if erased:
+                self.iceberg.begin_anew(self.writer.table)
+            else:
+                self.iceberg.follow(self.writer.table)
+            if cleans:
+                self.iceberg.clean(self.options.keep_replaced_s)
+            problem = ""
+        except ImportError as error:
+            problem = f"no Iceberg view of the history is kept: `pip install 'holdfast-mqtt[iceberg]'` ({error})"
+        except StoreError as error:
+            problem, self.iceberg = str(error), None
+        if problem and problem != self.iceberg_problem:
+            report(note=problem)
+        self.iceberg_problem = problem
 
     def sync(self) -> None:
         self.writer.sync(time.time())
@@ -230,12 +312,17 @@ class HistoryFollower(Follower):
         limits = Limits(self.options.retention_s, self.options.retention_bytes)
         dropped = retain(self.writer.table, limits, int(time.time() * 1000))
         if dropped:
+            self.replaced_at = time.monotonic()
             report(note=f"history dropped {dropped} rows that were past its retention")
 
     def vacuum(self) -> None:
         from holdfast.history.upkeep import vacuum
 
-        vacuum(self.writer.table)
+        if self.replaced_at is not None:
+            vacuum(self.writer.table)
+            if time.monotonic() > self.replaced_at + self.options.keep_replaced_s:
+                self.replaced_at = None
+            self.follow_in_iceberg(cleans=True)
         erasures.forget(self.folder)
 
     def erase(self) -> bool:
@@ -265,14 +352,16 @@ class HistoryFollower(Follower):
         from holdfast.history.erased import Selector
 
         self.erasing = asked
+        self.joined = None  # it may have rows that go
         selector = Selector(asked.kind, asked.value)
         erasures.save(self.folder, replace(asked, state=erasures.RUNNING))
-        self.erased = carry_out(self.writer.table, self.folder.history, asked.name, selector, asked.at_ms)
+        self.erased = carry_out(self.writer.table, self.place, asked.name, selector, asked.at_ms)
         return True
 
     def end_erasing(self, done: "Erasure") -> None:
         assert self.erasing is not None
         self.writer.reload()
+        self.follow_in_iceberg(erased=True)
         erasures.save(self.folder, replace(self.erasing, state=erasures.DONE, upto=done.upto, rows=done.rows))
         self.sync()
         report(note=f"history erased {done.rows} rows up to offset {done.upto}, asked for as {done.name}", seal=True)
@@ -281,12 +370,97 @@ class HistoryFollower(Follower):
     def rest(self) -> None:
         """Begins anew as a process that only watches the journal; the open files close with that."""
         self.sync()
-        options = replace(self.options, resting=Resting(self.writer.last, self.safe, self.due))
+        self.follow_in_iceberg()
+        if self.replaced_at is not None:
+            self.due["vacuum"] = self.replaced_at + self.options.keep_replaced_s + 1
+        options = replace(self.options, resting=Resting(self.writer.last, self.safe, self.due, self.replaced_at))
         arguments = ["history", str(self.folder.root), options.to_json()]
         os.execv(sys.executable, [sys.executable, "-m", MODULE, *arguments])
 
     def close(self) -> None:
         self.writer.close()
+        if self.iceberg is not None:
+            self.iceberg.close()
+            self.iceberg = None
+
+
+class SharedHistoryFollower(HistoryFollower):
+    """One of several nodes that all have the same rows to write, to one table. Whoever wrote last goes on; the others
+    hold what the table does not have yet (`waiting`), and one of them steps in when the table has not moved for a while
+    although there was something to write. When two write at once the table decides: it takes one commit of a number,
+    and the other writer looks what is in it now.
+    """
+
+    waiting: tuple[list[bytes], int] | None = None
+    leads = False
+    moved = (0, 0.0)  # the table's last offset, and since when
+
+    def __init__(
+        self,
+        folder: DataFolder,
+        options: HistoryOptions,
+        space: Callable[[Path], Space] = space_at,
+        watched: tuple[int, int] = (0, 0),
+    ) -> None:
+        super().__init__(folder, options, space, watched)
+        self.holder = number_of(options.shared_by)
+
+    def open(self) -> int:
+        reached = super().open()
+        self.waiting = None
+        self.look()
+        # Another node may be ahead of this one's journal.
+        self.reached = max(min(reached, Watermark(self.folder.journal).get()), self.options.begins_after)
+        return self.reached
+
+    def look(self) -> None:
+        """See how far the table is and who writes it."""
+        if self.writer.last != self.moved[0]:
+            self.moved = (self.writer.last, self.now())
+        self.leads = self.writer.written_by() in (0, self.holder)
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def apply(self, records: list[bytes], upto: int) -> None:
+        self.waiting = (records, upto)
+        self.settle()
+
+    def has_room(self) -> bool:
+        return (self.waiting is None or self.settle()) and super().has_room()
+
+    def settle(self) -> bool:
+        """Returns whether what waits is in the table, by this node or another."""
+        from holdfast.history.writer import Overtaken
+
+        assert self.waiting is not None
+        records, upto = self.waiting
+        if not self.leads:
+            self.writer.reload()
+            self.look()
+        missing = Columns()
+        missing.add_all(records, self.writer.last)
+        if len(missing) and not self.leads and self.now() - self.moved[1] < LEASE_S:
+            return False
+        try:
+            super().apply(records, upto)
+        except Overtaken:
+            self.writer.reload()
+            self.moved = (self.writer.last, self.now())
+            self.leads = False
+            return False
+        if len(missing):
+            self.leads = True
+        self.waiting = None
+        return True
+
+    def idle(self) -> None:
+        if self.leads or erasures.first_due(self.folder) is not None:
+            super().idle()
+            return
+        self.every("sync", SYNC_EVERY_S, self.sync)
+        if self.waiting is None and self.now() - self.busy_at > self.options.rest_after_s:
+            self.rest()
 
 
 def why_paused(space: Space, reserve: int) -> str:
@@ -314,6 +488,8 @@ class HistoryWatcher(Follower):
         self.table = resting.table
         self.reached = resting.after
         self.upkeep_due = min(resting.due.values(), default=math.inf) + UPKEEP_LATE_S
+        if resting.replaced_at is not None:
+            self.upkeep_due = min(self.upkeep_due, resting.due["vacuum"])
 
     def open(self) -> int:
         return self.reached
@@ -425,7 +601,8 @@ def follow_history(folder: DataFolder, options: HistoryOptions) -> int:
             return run(watcher)
         except Needed:
             watched = (watcher.table, watcher.reached)
-    return run(HistoryFollower(folder, options, watched=watched))
+    kind = SharedHistoryFollower if options.shared_by else HistoryFollower
+    return run(kind(folder, options, watched=watched))
 
 
 def main() -> int:

@@ -1,5 +1,6 @@
 """What the process that writes the history is told by the broker that starts it, as JSON on its command line."""
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 
@@ -8,22 +9,30 @@ from holdfast.storage.reserve import NO_RESERVE, Reserve
 REST_AFTER_S = 30.0  # without rows, the libraries of the history are let go
 
 
+def number_of(name: str) -> int:
+    """A number for a name, which a table can keep."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 2
+
+
 @dataclass(frozen=True)
 class Resting:
-    """Where a process stood that went to rest: the last offset in the table, the last that it had read, and when which
-    upkeep is due.
+    """Where a process stood that went to rest: the last offset in the table, the last that it had read, when which
+    upkeep is due, and when files were replaced that are still there.
     """
 
     table: int = 0
     after: int = 0
     due: dict[str, float] = field(default_factory=dict)
+    replaced_at: float | None = None
 
 
 @dataclass(frozen=True)
 class HistoryOptions:
     """Retention of 0 is none. From offset `live_from` on publishes without RETAIN are recorded too; 0 says that they
     are not, None that what the table says of it stays. A table that is new begins behind offset `begins_after`, and
-    nothing is lost by that. `resting` is told by the process to the one that it becomes.
+    nothing is lost by that. Files are joined to `file_bytes` each, in no more than that part of the time, and stay for
+    a while when they have been replaced. `shared_by` is the name of a node whose table is that of the other nodes
+    too. `resting` is told by the process to the one that it becomes.
     """
 
     flush_interval_s: float = 1.0
@@ -33,6 +42,11 @@ class HistoryOptions:
     live_from: int | None = None
     begins_after: int = 0
     rest_after_s: float = REST_AFTER_S
+    file_bytes: int = 64 << 20
+    compact_budget: float = 0.25
+    keep_replaced_s: int = 300
+    iceberg: bool = False
+    shared_by: str = ""
     resting: Resting | None = None
 
     def to_json(self) -> str:

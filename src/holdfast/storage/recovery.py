@@ -120,7 +120,7 @@ def retained_before(folder: DataFolder, first: int, losses: list[str]) -> tuple[
         from holdfast.history.reader import HistoryReader
         from holdfast.history.rows import records_of
 
-        reader = HistoryReader(folder.history)
+        reader = HistoryReader(folder.table)
         last = first - 1 if first else reader.last
         if reader.last < last:
             losses.append(f"history ends at offset {reader.last}: what was set from there to {last} is lost")
@@ -156,6 +156,6 @@ def newest_in_history(folder: DataFolder) -> int:
     try:
         from holdfast.history.table import last_offset, load
 
-        return last_offset(load(folder.history))
+        return last_offset(load(folder.table))
     except (ImportError, StoreError):
         return 0

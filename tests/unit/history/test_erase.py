@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from holdfast.broker.message import CLEARED, LIVE, SET, Publisher
 from holdfast.history import upkeep
+from holdfast.history.compaction import compact
 from holdfast.history.erase import carry_out, find
 from holdfast.history.erased import Erasure, Selector
 from holdfast.history.reader import HistoryReader, records
@@ -47,7 +48,7 @@ def fill(folder: Path, rows: list[Row], at_once: int = 3) -> HistoryWriter:
 
 
 def erase(writer: HistoryWriter, kind: str, value: str, name: str = "one") -> Erasure:
-    steps = list(carry_out(writer.table, writer.folder, name, Selector(kind, value), DONE_MS))
+    steps = list(carry_out(writer.table, writer.at, name, Selector(kind, value), DONE_MS))
     assert steps[-1].erasure is not None
     writer.reload()
     return steps[-1].erasure
@@ -116,7 +117,7 @@ def test_rows_of_a_user_go_and_one_without_payload_says_so(folder: Path) -> None
 
 def test_no_byte_of_what_was_erased_is_left_in_the_folder(folder: Path) -> None:
     writer = fill(folder, STORY)
-    upkeep.compact(writer.table, small_files=2)
+    compact(writer.table, folder)
     assert token(2) in on_disk(folder)  # in files that the newest version has no more
     erase(writer, "user", "alice")
     left = on_disk(folder)

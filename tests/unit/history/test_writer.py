@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from holdfast.broker.message import CLEARED
 from holdfast.errors import StoreError
 from holdfast.history import repair, upkeep
+from holdfast.history.compaction import compact
 from holdfast.history.reader import HistoryReader
 from holdfast.history.schema import COLUMNS, FORMAT_APP_ID, WRITER_APP_ID
 from holdfast.history.table import complete_from, data_files, last_offset, live_from, load
@@ -113,8 +114,7 @@ def test_small_files_become_few_and_no_row_changes(folder: Path) -> None:
     for i in range(40):
         fill(writer, i * 10 + 1, i * 10 + 10)
     before = writer.table.to_pyarrow_table().sort_by("offset")
-    assert upkeep.compact(writer.table, small_files=41) == 0
-    assert upkeep.compact(writer.table) == 39
+    assert compact(writer.table, folder) == 39
     assert len(data_files(writer.table)) == 1
     fill(writer, 401, 410)
     after = load(folder).to_pyarrow_table().sort_by("offset")
@@ -131,7 +131,7 @@ def test_vacuum_deletes_what_no_version_needs_and_readers_still_read(folder: Pat
     writer = open_writer(folder)
     for i in range(30):
         fill(writer, i + 1, i + 1)
-    upkeep.compact(writer.table, small_files=2)
+    compact(writer.table, folder)
     (folder / "part-00000-of-a-commit-that-never-came.parquet").write_bytes(b"orphan")
     reader = HistoryReader(folder)
     assert upkeep.vacuum(writer.table, keep_hours=1) == 0, "a reader may still be at it"
@@ -351,7 +351,7 @@ def test_a_table_says_from_where_on_publishes_without_retain_are_in_it(folder: P
     assert live_from(load(folder)) == 21, "they are there since then"
     fill(writer, 21, 30)
     writer.table.create_checkpoint()
-    upkeep.compact(writer.table, small_files=2)
+    compact(writer.table, folder)
     assert (live_from(load(folder)), open_after(writer, folder).last) == (21, 30)
     assert offsets(folder) == list(range(1, 31))
     assert repair.problems(folder) == []

@@ -32,7 +32,7 @@ class Here(LiveSource):
     """Asks the past in this process, so that a test can say how large a moment may be."""
 
     def __init__(self, world: InProcess, past: Past) -> None:
-        super().__init__(world.handle, history=past.folder)
+        super().__init__(world.handle, history=past.place)
         self.here = past
 
     async def ask(self, question: Callable[..., T], *given: Any, **named: Any) -> T:
@@ -165,7 +165,7 @@ def test_who_goes_on_sees_the_moment_that_they_began_with(tmp_path: Path) -> Non
     now = [THEN.at_ms]
     past = Past(table_of(tmp_path, retained("a", b"1", 1), retained("c", b"1", 2)), lambda: now[0])
     assert past.page_at(THEN, "", 1)[1:] == ("a", 2)
-    writer = HistoryWriter(past.folder, tmp_path / "quarantine")
+    writer = HistoryWriter(past.place, tmp_path / "quarantine")
     writer.append([retained("b", b"1", 3)], 3)
     writer.close()
     assert [row["topic"] for row in past.page_at(THEN, "a", 9)[0]] == ["c"]
