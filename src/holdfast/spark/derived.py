@@ -1,4 +1,4 @@
-"""A table of the pipeline as a value: what it is called, what its rows look like, and how a batch of history changes them.
+"""A table of the pipeline as a value: its name, what its rows look like, and how a batch of history changes them.
 
     DerivedTable(name, schema, key, step)
 
@@ -34,7 +34,7 @@ DDL = {
 
 
 class Batch(NamedTuple):
-    """Rows of history with `start <= offset < end`, about so many; `at_us` is the broker's clock at the last of them."""
+    """Rows of history with `start <= offset < end`, about so many; `at_us`: the broker's clock at the last of them."""
 
     start: int
     end: int
@@ -66,7 +66,8 @@ class DerivedTable:
     batch does not name must be among them. How history is cut into batches must not change what comes out in the end.
 
     `takes`: what of a row of history the step is given, each column as an SQL expression over history's columns. It
-    must name `key[0]`. The default is all of history's columns as they are. `where` is an SQL condition: which rows.
+    must name `key[0]`; rows in which that is null are left out. The default is all of history's columns as they are.
+    `where` is an SQL condition: which rows.
 
     `groups`: aggregates as SQL. With them, `rows` has one row for each group of equal `takes`, aggregated by Spark
     before anything is moved: for counts and sums, which then cost no more than their result.

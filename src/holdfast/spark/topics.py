@@ -86,6 +86,23 @@ class TopicFilter:
                 found = found | topic.startswith(self.stem + "/")
         return found & ~topic.startswith("$") if self.hides_dollar else found
 
+    def sql(self, topic: str = "topic") -> str:
+        """The same as a condition in Spark's SQL."""
+        if self.wild:
+            found = f"{topic} RLIKE {literal(self.pattern())}"
+        elif self.everything:
+            return f"NOT startswith({topic}, '$')"
+        else:
+            found = f"{topic} = {literal(self.stem)}"
+            if self.subtree:
+                found = f"({found} OR startswith({topic}, {literal(self.stem + '/')}))"
+        return f"{found} AND NOT startswith({topic}, '$')" if self.hides_dollar else found
+
+
+def literal(text: str) -> str:
+    """A text as Spark's SQL spells it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
 
 class TopicTemplate:
     """`site/{site}/line/{line}/{device}/#`: which topics belong to a device, and what their levels are called."""
