@@ -131,12 +131,18 @@ class _Task:
             [run] = rows[RUN].filter(marks).to_pylist()
             rows = rows.filter(pc.invert(marks)).drop_columns([RUN, MARK])
         rows = rows.combine_chunks()
+        shared: dict[object, pa.Table] = {}
         for part in self.parts:
-            for report in self._follow(part, _of(rows, part.value), run):
+            alike = (part.value.where, *((name, _type(part.value, name)) for name in part.value.takes))
+            if alike not in shared:
+                shared[alike] = _of(rows, part.value)
+            for report in self._follow(part, shared[alike], run):
                 yield pa.RecordBatch.from_arrays(
                     [pa.array([part.value.name] * report.num_rows), *report.columns],
                     names=["table", *report.schema.names],
                 )
+        del rows, shared
+        pa.default_memory_pool().release_unused()  # a worker lives on, and others want the memory
 
     def _follow(self, part: Part, rows: pa.Table, run: int) -> Iterator[pa.RecordBatch]:
         value, ends = part.value, self.runs.ends(run)
@@ -154,12 +160,17 @@ class _Task:
 
 def _of(rows: pa.Table, value: DerivedTable) -> pa.Table:
     """What a table takes of the rows, in its own types: Spark and Parquet name the parts of a list differently."""
-    if _wanted(value.name) in rows.column_names:
-        rows = rows.filter(rows[_wanted(value.name)])
-    known = {field.name: field.type for field in value.schema}
     names = [*value.takes, *value.groups]
-    columns = [rows[name].cast(known[name]) if name in known else rows[name] for name in names]
-    return pa.table(columns, names=names)
+    found = rows.select(names)
+    if _wanted(value.name) in rows.column_names:
+        found = found.filter(rows[_wanted(value.name)])
+    types = {name: _type(value, name) for name in names}
+    return pa.table([found[name].cast(kind) if kind else found[name] for name, kind in types.items()], names=names)
+
+
+def _type(value: DerivedTable, name: str) -> pa.DataType | None:
+    place = value.schema.get_field_index(name)
+    return value.schema.field(place).type if place >= 0 else None
 
 
 def read_share(part: Part, files: Sequence[DataFile], ends: tuple[object, object]) -> pa.Table:
