@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from holdfast.spark.delta import CLOSED, OPEN, DataFile
 from holdfast.spark.derived import Batch, DerivedTable
-from holdfast.spark.files import REPORT_SCHEMA, LeafWriter, add_action, read_file
+from holdfast.spark.files import REPORT_SCHEMA, add_action, read_file, write_leaves
 from holdfast.spark.leaves import KEYS_ASKED, Runs, touch
 
 RUN, PACKED = "run of keys", "rows of it"
@@ -187,7 +187,7 @@ class _Task:
         touched = touch(part.leaves, ends, keys)
         held = read_share(part, touched.files, ends)
         after = value.follow(held, rows, self.batch) if rows is not None and rows.num_rows else held
-        yield from write_leaves(part, after, touched.cuts)
+        yield from write(part, after, touched.cuts)
         for file in touched.files:
             yield pa.RecordBatch.from_pydict({"path": [file.path], "size": [0], "rows": [0], "stats": [""]})
 
@@ -221,22 +221,15 @@ def read_share(part: Part, files: Sequence[DataFile], ends: tuple[object, object
     return pa.concat_tables(found).combine_chunks()
 
 
-def write_leaves(part: Part, rows: pa.Table, cuts: list[object]) -> Iterator[pa.RecordBatch]:
+def write(part: Part, rows: pa.Table, cuts: list[object]) -> Iterator[pa.RecordBatch]:
+    """What a step returned, as files: by key what stays open, for itself what has ended or is only ever added."""
     value = part.value
     rows = rows.select(value.schema.names).cast(value.schema)
-    if not value.key:
-        yield from _written(LeafWriter(part.root, value, part.leaf_rows * CLOSED_LEAVES, [], CLOSED), rows)
-        return
-    if value.ended:
-        over = pc.is_valid(rows[value.ended])
-        closed, rows = rows.filter(over), rows.filter(pc.invert(over))
-        yield from _written(LeafWriter(part.root, value, part.leaf_rows * CLOSED_LEAVES, [], CLOSED), closed)
+    if value.ended or not value.key:
+        over = pc.is_valid(rows[value.ended]) if value.ended else pa.repeat(pa.scalar(True), rows.num_rows)
+        yield from write_leaves(rows.filter(over), part.root, value, part.leaf_rows * CLOSED_LEAVES, prefix=CLOSED)
+        rows = rows.filter(pc.invert(over))
     keys = rows[value.sorted_by].combine_chunks()
     if not pc.all(pc.less_equal(keys.slice(0, max(0, len(keys) - 1)), keys.slice(1))).as_py():
         rows = rows.take(pc.sort_indices(keys))
-    yield from _written(LeafWriter(part.root, value, part.leaf_rows, cuts, OPEN if value.ended else ""), rows)
-
-
-def _written(writer: LeafWriter, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    yield from writer.add(rows)
-    yield from writer.close()
+    yield from write_leaves(rows, part.root, value, part.leaf_rows, cuts, OPEN if value.ended else "")
