@@ -130,7 +130,7 @@ def _ranges(topics: pa.ChunkedArray, changes: int) -> Iterator[tuple[str, str | 
 def engine_of_state(history: str, tables: str, topics: int, changes: int) -> Figures:
     """`transformWithState`: the last change of each topic as state in RocksDB, from a stream of the changes."""
     from pyspark.sql import Row
-    from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
     class Last(StatefulProcessor):
         def init(self, handle: StatefulProcessorHandle) -> None:
@@ -150,8 +150,8 @@ def engine_of_state(history: str, tables: str, topics: int, changes: int) -> Fig
             "spark.sql.streaming.stateStore.providerClass",
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         )
-        rows = spark.readStream.format("holdfast").option("startingOffsets", topics + 1)
-        rows = rows.option("endingOffsets", topics + 1 + changes).load(history)
+        source = spark.readStream.format("holdfast").option("startingOffsets", topics + 1)
+        rows = source.option("endingOffsets", topics + 1 + changes).load(history)
         last = (
             rows.where("outcome IN ('set', 'cleared')")
             .select("topic", "offset", "payload", "outcome")

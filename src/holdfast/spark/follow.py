@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -26,6 +25,7 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import StoreError
 from holdfast.spark.failure import retry_on_vacuumed_files
@@ -106,7 +106,7 @@ class Follower:
         """Returns whether the query has ended by itself, and raises what it ended with."""
         assert self._query is not None
         try:
-            return bool(self._query.awaitTermination(seconds))
+            return bool(self._query.awaitTermination(seconds))  # type: ignore[arg-type] # it takes fractions too
         except StreamingQueryException:
             if self._error is None:
                 raise
