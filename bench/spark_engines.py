@@ -4,7 +4,6 @@ A table of so many topics takes a batch of so many changes. What a library needs
 time: it gets the batch as Arrow, in memory, while ours reads it from history through Spark.
 """
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,7 +102,7 @@ def engine_of_ranges(history: str, tables: str, topics: int, changes: int) -> Fi
 
     held, rows = _changes(history, topics)
     write_deltalake(tables, held.sort_by("topic"), target_file_size=16 << 20)
-    at = Batch(0, 0, changes, int(time.time() * 1e6))
+    at = Batch(0, 0, changes, pc.max(rows["timestamp"]).cast(pa.int64()).as_py())
     memory = Memory()
 
     def work() -> None:
