@@ -117,7 +117,8 @@ class Follower:
     def stop(self) -> None:
         """Lets a batch that has begun come to its end."""
         self._stopping = True
-        if self._query is None:
+        if self._query is None:  # nobody will tell of its end
+            self.ended.set()
             return
         while self._query.isActive and self._query.status["isTriggerActive"]:
             time.sleep(0.05)
