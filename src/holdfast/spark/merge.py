@@ -67,7 +67,7 @@ def merge(spark: SparkSession, frame: DataFrame, runs: Runs, parts: list[Part], 
     """What becomes of each table. Executors write the files; nobody knows them before they are committed."""
     laid = lay_out(spark, frame, runs, [part.value for part in parts])
     found = {part.value.name: Change([], set()) for part in parts}
-    for report in laid.mapInArrow(_Task(runs, parts, batch), f"table string, {REPORT_SCHEMA}").collect():
+    for report in laid.mapInArrow(Task(runs, parts, batch), f"table string, {REPORT_SCHEMA}").collect():
         if report.rows:
             found[report.table].added.append(add_action(report))
         else:
@@ -153,7 +153,7 @@ def _wanted(name: str) -> str:
     return f"taken by {name}"
 
 
-class _Task:
+class Task:
     """Runs in an executor: takes the rows of one run, leaves files, reports them and those that they replace."""
 
     def __init__(self, runs: Runs, parts: list[Part], batch: Batch) -> None:
