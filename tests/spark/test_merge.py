@@ -1,4 +1,4 @@
-"""What tasks make of a batch, run by run, without Spark: packed rows in, files out, and the tables hold what they must."""
+"""What tasks make of a batch, run by run, without Spark: packed rows in, files out, and tables hold what they must."""
 
 import random
 from collections import defaultdict
