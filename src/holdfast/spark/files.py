@@ -4,7 +4,7 @@ import json
 import time
 import uuid
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Row
 
-from holdfast.spark.delta import CLOSED, OPEN, Shape
+from holdfast.spark.delta import CLOSED, OPEN
+from holdfast.spark.derived import DerivedTable
 from holdfast.spark.store import filesystem_of
 
 REPORT_SCHEMA = "path string, size long, rows long, stats string"
@@ -25,91 +26,32 @@ GROUP_ROWS = 20_000
 REPEATED = ("client_id", "username", "protocol", "content_type", "response_topic", "qos", "payload_format", "outcome")
 
 
-def write_files(
-    frame: DataFrame, root: str, shape: Shape, file_rows: int, cuts: list[Any] | None = None
-) -> list[AddAction]:
-    """Have executors write a frame as files of at most `file_rows` rows. Rows must be sorted by key in each partition.
-
-    A file never reaches across a value in `cuts`, so that new files do not overlap those that stay.
-    """
-    writer = _Writer(root, shape, file_rows, sorted(cuts or []))
-    names = [name for name, _ in shape.columns]
-    return [add_action(report) for report in frame.select(*names).mapInArrow(writer, REPORT_SCHEMA).collect()]
-
-
 def add_action(report: Row) -> AddAction:
     """What an executor reported of a file that it wrote, as the log will say it."""
     return AddAction(report.path, report.size, {}, int(time.time() * 1000), True, report.stats)
 
 
-class _Writer:
-    """Runs in an executor: takes sorted rows, leaves files, reports them."""
+def write_leaves(
+    rows: pa.Table, root: str, value: DerivedTable, file_rows: int, cuts: Sequence[Any] = (), prefix: str = ""
+) -> Iterator[pa.RecordBatch]:
+    """Write rows, sorted by key, as files of at most so many that never reach across a value in `cuts`."""
+    keys = rows[value.sorted_by]
+    places = {bisect_left(range(len(keys)), cut, key=lambda row: keys[row].as_py()) for cut in cuts}
+    start = 0
+    for stop in sorted(places | {rows.num_rows}):
+        while start < stop:
+            end = min(stop, start + file_rows)
+            yield write_file(rows.slice(start, end - start), root, value, prefix)
+            start = end
 
-    def __init__(self, root: str, shape: Shape, file_rows: int, cuts: list[Any]) -> None:
-        self.root, self.shape, self.file_rows, self.cuts = root, shape, file_rows, cuts
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = self.shape.arrow
-        leaf = LeafWriter(self.root, self.shape, self.file_rows, self.cuts)
-        for batch in batches:
-            table = pa.Table.from_batches([batch])
-            yield from leaf.add(pa.table([table[field.name].cast(field.type) for field in schema], schema=schema))
-        yield from leaf.close()
+def write_file(table: pa.Table, root: str, value: DerivedTable, prefix: str = "") -> pa.RecordBatch:
+    """Write one file of a table, under a name that nobody else uses, and report it.
 
-
-class LeafWriter:
-    """One kind of file of one task: rows gather until the file is full or a cut falls between two of them.
-
-    Rows come sorted by key. Within a file of rows that end they lie by time.
+    Rows that end lie by time in their files, others by key.
     """
-
-    def __init__(self, root: str, shape: Shape, file_rows: int, cuts: list[Any], prefix: str = "") -> None:
-        self.root, self.shape, self.prefix, self.file_rows, self.cuts = root, shape, prefix, file_rows, cuts
-        self.waiting: list[pa.Table] = []
-        self.count = 0
-        self.place = 0  # cuts below this index are behind the last row
-
-    def add(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        start = 0
-        for stop in [*self._stops(table), table.num_rows]:
-            while stop - start + self.count > self.file_rows:
-                room = self.file_rows - self.count
-                self._gather(table.slice(start, room))
-                yield from self.close()
-                start += room
-            self._gather(table.slice(start, stop - start))
-            start = stop
-            if stop != table.num_rows:
-                yield from self.close()
-
-    def _gather(self, table: pa.Table) -> None:
-        if table.num_rows:
-            self.waiting.append(table)
-            self.count += table.num_rows
-
-    def _stops(self, table: pa.Table) -> list[int]:
-        """Row numbers at which a cut falls between a row and the one before it; at 0 that one was in the last batch."""
-        keys = table[self.shape.key]
-        stops: list[int] = []
-        while self.place < len(self.cuts):
-            found = bisect_left(range(len(keys)), self.cuts[self.place], key=lambda row: keys[row].as_py())
-            if found == len(keys):
-                break
-            if found not in stops[-1:]:
-                stops.append(found)
-            self.place += 1
-        return stops
-
-    def close(self) -> Iterator[pa.RecordBatch]:
-        if self.waiting:
-            yield write_file(pa.concat_tables(self.waiting), self.root, self.shape, self.prefix)
-        self.waiting, self.count = [], 0
-
-
-def write_file(table: pa.Table, root: str, shape: Shape, prefix: str = "") -> pa.RecordBatch:
-    """Write one file of a table, under a name that nobody else uses, and report it."""
-    if prefix == CLOSED:
-        table = by_life(table, shape.ended)
+    if prefix == CLOSED and value.ended:
+        table = by_life(table, value.ended)
     elif prefix == OPEN:
         table = table.take(np.argsort(table["offset"].to_numpy()))
     name = f"{prefix}{uuid.uuid4().hex}.parquet"
@@ -126,15 +68,15 @@ def write_file(table: pa.Table, root: str, shape: Shape, prefix: str = "") -> pa
         "path": [name],
         "size": [filesystem.get_file_info(path).size],
         "rows": [table.num_rows],
-        "stats": [statistics(table, shape.key)],
+        "stats": [statistics(table, value.sorted_by)],
     }
     return pa.RecordBatch.from_pydict(report)
 
 
-def read_file(root: str, name: str, shape: Shape) -> pa.Table:
+def read_file(root: str, name: str, value: DerivedTable) -> pa.Table:
     """The rows of one file, in the columns and types of its table."""
     table = pq.read_table(f"{root}/{name}", filesystem=filesystem_of(root), use_threads=False)
-    return table.select(shape.arrow.names).cast(shape.arrow)
+    return table.select(value.schema.names).cast(value.schema)
 
 
 def by_life(table: pa.Table, ended: str) -> pa.Table:

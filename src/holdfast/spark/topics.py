@@ -5,6 +5,7 @@ needs a regular expression, written in what RE2 (Arrow) and Java (Spark) have in
 """
 
 import re
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import UsageError
@@ -86,6 +87,23 @@ class TopicFilter:
                 found = found | topic.startswith(self.stem + "/")
         return found & ~topic.startswith("$") if self.hides_dollar else found
 
+    def sql(self, topic: str = "topic") -> str:
+        """The same as a condition in Spark's SQL."""
+        if self.wild:
+            found = f"{topic} RLIKE {literal(self.pattern())}"
+        elif self.everything:
+            return f"NOT startswith({topic}, '$')"
+        else:
+            found = f"{topic} = {literal(self.stem)}"
+            if self.subtree:
+                found = f"({found} OR startswith({topic}, {literal(self.stem + '/')}))"
+        return f"{found} AND NOT startswith({topic}, '$')" if self.hides_dollar else found
+
+
+def literal(text: str) -> str:
+    """A text as Spark's SQL spells it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
 
 class TopicTemplate:
     """`site/{site}/line/{line}/{device}/#`: which topics belong to a device, and what their levels are called."""
@@ -106,6 +124,9 @@ class TopicTemplate:
         self.names: Final = names
         self.places: Final = {level[1:-1]: i for i, level in enumerate(levels) if level.startswith("{")}
         self.filter: Final = TopicFilter("/".join("+" if level.startswith("{") else level for level in levels))
+        # the levels that decide whether a topic belongs to a device, and what they all begin with
+        self.prefix: Final = "/".join(self.filter.levels)
+        self.stem: Final = "".join(f"{level}/" for level in takewhile(lambda level: level != "+", self.filter.levels))
 
     def fields(self, topic: "Column") -> dict[str, "Column"]:
         from pyspark.sql import functions as F
