@@ -86,6 +86,24 @@ class TopicFilter:
                 found = found | topic.startswith(self.stem + "/")
         return found & ~topic.startswith("$") if self.hides_dollar else found
 
+    def sql(self, topic: str = "topic") -> str:
+        """The same as an SQL condition on a column of this name."""
+        if self.wild:
+            found = f"{topic} rlike {sql_text(self.pattern())}"
+        elif self.everything:
+            return f"not startswith({topic}, '$')"
+        else:
+            found = f"{topic} = {sql_text(self.stem)}"
+            if self.subtree:
+                found = f"({found} or startswith({topic}, {sql_text(self.stem + '/')}))"
+        return f"({found} and not startswith({topic}, '$'))" if self.hides_dollar else f"({found})"
+
+
+def sql_text(text: str) -> str:
+    """A text as a literal of Spark's SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
 
 class TopicTemplate:
     """`site/{site}/line/{line}/{device}/#`: which topics belong to a device, and what their levels are called."""
