@@ -4,8 +4,8 @@ What is known of an edge node is in its rows that have not ended: each metric th
 and its datatype. A data message that says only an alias is read by them. Where a metric gets a new value, its row ends.
 
 A death makes all that its node or device said stale: each metric gets a row that says so. The death of a node is its
-will, so it may be late; it counts only when its `bdSeq` is that of the birth in force. A birth begins anew: what it does
-not name is stale.
+will, so it may be late; it counts only when its `bdSeq` is that of the birth in force. A birth begins anew: what it
+does not name is stale.
 
 Messages of a node are numbered. A row whose message does not follow the one before it says so in `seq_gap`; what has
 been lost there, nobody knows. The number that the node has come to stands in `node_seq` of its `bdSeq`.
@@ -174,7 +174,6 @@ class Node:
             case "DDEATH":
                 self._number(base)
                 self._stale(base, at, (address.device,))
-                self.alive[address.device] = False
             case "NDATA" | "DDATA":
                 self._number(base)
                 base["is_stale"] = not self.is_alive(address.device)
@@ -193,11 +192,11 @@ class Node:
         self._birth(payload, base, at, (None,))
         for device in devices:  # they have to be born again
             self._stale({**base, "device": device}, at, (device,))
-            self.alive[device] = False
             for key in [key for key in self.aliases if key[0] == device]:
                 self.open[device, self.aliases.pop(key)]["alias"] = None
         if (None, BD_SEQ) not in self.open or self.open[None, BD_SEQ]["offset"] != base["offset"]:
             self._put({**base, "metric": BD_SEQ, "datatype": "UInt64", "is_null": True, "metric_timestamp": at})
+            self._look()
         self.open[None, BD_SEQ]["node_seq"] = base["seq"]
 
     def _birth(self, payload: Any, base: Row, at: datetime | None, owner: tuple[str | None]) -> None:
@@ -205,7 +204,6 @@ class Node:
         for key in [key for key in self.aliases if key[0] == owner[0]]:
             del self.aliases[key]
         before = {key for key in self.open if key[0] == owner[0]}
-        self.alive[owner[0]] = True
         for metric in payload.metrics:
             self._put(self._row(metric, base, at))
         for key in before:
@@ -222,7 +220,6 @@ class Node:
         if said is not None and born is not None and said != born:
             return  # the will of a connection that another has followed
         self._stale(base, at, None)
-        self.alive = dict.fromkeys([None, *self.alive], False)
         node = self.open.get((None, BD_SEQ))
         if node is not None:
             node["node_seq"] = None
@@ -242,6 +239,13 @@ class Node:
                 continue
             kept = {name: row[name] for name in ("metric", "alias", "datatype", "is_null", "node_seq", *_VALUES)}
             self._put({**base, **kept, "device": key[0], "is_stale": True, "metric_timestamp": at})
+        self._look()
+
+    def _look(self) -> None:
+        """Who is alive, after a birth or a death: whoever has said something that is not stale."""
+        self.alive = {}
+        for (owner, _), row in self.open.items():
+            self.alive[owner] = self.alive.get(owner, False) or not row["is_stale"]
 
     def _number(self, base: Row) -> None:
         """Whether the message follows the one before it; the node has come to its number."""
@@ -289,6 +293,7 @@ class Node:
             row.setdefault("node_seq", before["node_seq"])
             self._end(before, row["offset"])
         self.open[key] = {**dict.fromkeys(SCHEMA.names), **row}
+        self.alive.setdefault(key[0], not row["is_stale"])
         if row.get("alias") is not None:
             self.aliases[row["device"], row["alias"]] = name
 
