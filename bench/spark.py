@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import machine
+import spark_engines
 import spark_lag
 import spark_work
 from spark_history import grow, topics_for
@@ -35,9 +36,10 @@ from spark_work import Figures
 
 MILLION = 1_000_000
 HERE = Path(__file__)
-PARTS = ("fold", "source", "incremental", "past", "lag")
+PARTS = ("fold", "source", "incremental", "past", "lag", "engines")
+ENGINES = ("engine_of_files", "engine_of_merge", "engine_of_ranges", "engine_of_state")
 # More rows tell no more about these, and take long.
-AT_MOST = {"source": 5.0, "incremental": 20.0, "past": 5.0}
+AT_MOST = {"source": 5.0, "incremental": 20.0, "past": 5.0, "engines": 5.0}
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,24 @@ class Bench:
             Line("as of, by replay", millions, found["replay_s"], "s"),
         )
 
+    def engines(self, millions: float) -> None:
+        """So many topics, and a fifth as many changes."""
+        topics, changes = int(millions * MILLION), int(millions * MILLION) // 5
+        place = self.folder / f"engines-{millions:g}"
+        shutil.rmtree(place, ignore_errors=True)
+        history = str(place / "history")
+        spark_engines.fill(history, topics, changes)
+        for name in ENGINES:
+            # state is kept a row at a time: a tenth shows its rate
+            some = changes // 10 if name == "engine_of_state" else changes
+            found = self.run(name, millions, history=history, tables=str(place / name), topics=topics, changes=some)
+            what = name.removeprefix("engine_of_")
+            self.add(
+                Line(f"retained by {what}", millions, found["rows_per_s"], "rows/s"),
+                Line(f"retained by {what}, processor time", millions, found["cpu_s"], "s"),
+                Line(f"retained by {what}, most memory", millions, found["gib"], "GiB"),
+            )
+
     def lag(self) -> None:
         with self.console.status("from publish to the table `retained`"):
             found = spark_lag.measure(self.folder / "lag")
@@ -175,7 +195,8 @@ def main() -> int:
     options = parse()
     if options.work:
         name, given = options.work
-        print(json.dumps(getattr(spark_work, name)(**json.loads(given))))
+        room = spark_engines if name in ENGINES else spark_work
+        print(json.dumps(getattr(room, name)(**json.loads(given))))
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the blocks that end what was started
     console = Console() if sys.stdout.isatty() else Console(width=110)

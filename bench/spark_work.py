@@ -128,8 +128,10 @@ def _then(rows: int) -> datetime:
 
 def keep_tables(history: str, tables: str, rows: int) -> Figures:
     """Every table from the first row to the last, in batches of the default size: what one run does."""
-    from holdfast.spark.jobs.run import Runner, Step
-    from holdfast.spark.keeper import FOLLOWING, Keeper
+    from holdfast.spark.follow import Step
+    from holdfast.spark.jobs.run import Runner
+    from holdfast.spark.keeper import Keeper
+    from holdfast.spark.tables import FOLLOWING
 
     memory = Memory()
     spent: dict[str, float] = {}

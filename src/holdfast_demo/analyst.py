@@ -15,7 +15,7 @@ from holdfast.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from holdfast.spark.jobs.run import Step
+    from holdfast.spark.follow import Step
 
 Result = TypeVar("Result")
 

@@ -270,7 +270,7 @@ class Story:
             say(f"{len(published)} messages are back")
 
     def _tables(self, analyst: Analyst) -> None:
-        from holdfast.spark.keeper import FOLLOWING
+        from holdfast.spark.tables import FOLLOWING
 
         ledger = self.fleet.ledger
         with self._chapter("tables: pipeline run --once") as say:

@@ -1,11 +1,13 @@
-"""The pipeline dies before and after every commit that it makes, and once by SIGKILL, driver and JVM.
+"""The pipeline dies before and after every commit that it makes, and once by SIGKILL, driver and JVM, within a batch.
 
-Each time another run goes on with what is on disk; in the end each row of history is in each table once.
+Each time another run goes on with what is on disk, every other time without Spark's checkpoint; in the end each row of
+history is in each table once.
 """
 
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +21,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from holdfast.errors import StoreError
+from holdfast.spark.follow import CHECKPOINTS, fits, span
 from holdfast.spark.jobs.run import Runner
 from holdfast.spark.keeper import Keeper
 from spark.brokers import wait_for
@@ -99,11 +103,15 @@ def survived(spark: SparkSession, pipeline: Pipeline, tmp_path_factory: pytest.T
     folder = tmp_path_factory.mktemp("kill")
     write_history(folder / "history", ROWS[:FIRST])
     kill_in_a_batch(folder)
+    checkpoints = folder / "tables" / CHECKPOINTS
     given = FIRST
     for number, committed in ((number, committed) for number in itertools.count(1) for committed in (False, True)):
         assert given < len(ROWS), f"expected a run to have fewer than {number} commits"
         write_history(folder / "history", ROWS[given : given + SHARE])
         given += SHARE
+        assert checkpoints.is_dir()
+        if (number + committed) % 2:
+            shutil.rmtree(checkpoints)
         if not run_until_death(spark, folder, number, committed):
             break
     write_history(folder / "history", ROWS[given:])
@@ -148,3 +156,41 @@ def test_what_the_dead_left_behind_is_no_part_of_any_table(survived: Path, name:
     committed = {action["add"]["path"] for action in actions if "add" in action}
     assert used <= committed
     assert there - committed, "no run died with files that it had not committed"
+
+
+def planned(checkpoint: Path, *ends: int, commits: int) -> None:
+    """What Spark writes down: the end of each batch before it begins, and which of them are done."""
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True, exist_ok=True)
+    for number, end in enumerate(ends):
+        (checkpoint / "offsets" / str(number)).write_text('v1\n{"batchWatermarkMs":0}\n' + json.dumps({"o": end}))
+    for number in range(commits):
+        (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+@pytest.mark.parametrize(
+    ("commits", "applied", "fit"),
+    [
+        (2, 90, True),
+        (2, 89, False),  # rows between the tables and the next batch would be lost
+        (2, 91, False),  # batches would be read that no table needs
+        (1, 50, True),
+        (1, 70, True),  # some tables have the batch that is tried again
+        (1, 49, False),
+    ],
+)
+def test_a_checkpoint_is_used_only_where_it_fits_the_tables(
+    tmp_path: Path, commits: int, applied: int, fit: bool
+) -> None:
+    planned(tmp_path / "checkpoint", 50, 90, commits=commits)
+    assert fits(tmp_path / "checkpoint", applied) is fit
+    assert span(tmp_path / "checkpoint", 1) == (50, 90)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:
+    assert fits(tmp_path / "none", 5)
+    planned(tmp_path / "checkpoint", 50, commits=1)
+    (tmp_path / "checkpoint" / "offsets" / "0").write_text("v9")
+    assert not fits(tmp_path / "checkpoint", 50)
+    with pytest.raises(StoreError, match="the run goes on from the tables"):
+        span(tmp_path / "checkpoint", 0)

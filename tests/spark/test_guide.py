@@ -17,8 +17,8 @@ from holdfast.spark.mqtt.retained import RETAINED_OPTIONS
 from holdfast.spark.mqtt.sink import COLUMNS as SINK_COLUMNS
 from holdfast.spark.mqtt.sink import SINK_OPTIONS
 from holdfast.spark.ranges import History
-from holdfast.spark.shapes import SHAPES
 from holdfast.spark.source import OPTIONS
+from holdfast.spark.tables import TABLES
 from holdfast_mqtt_stream.stream import STREAM_OPTIONS
 from spark.brokers import publisher, wait_for
 from spark.publishes import oracle, publishes
@@ -108,7 +108,7 @@ def test_the_fold_as_it_is_explained_is_the_fold() -> None:
         ("MQTT as a source", (*RETAINED_OPTIONS, *STREAM_OPTIONS)),
         ("MQTT as a sink", [name for name in SINK_OPTIONS if name not in BROKER_OPTIONS]),
         ("MQTT as a sink", SINK_COLUMNS),
-        ("The pipeline", SHAPES),
+        ("The pipeline", tuple(TABLES)),
     ],
 )
 def test_every_option_and_table_is_named(title: str, options: tuple[str, ...]) -> None:
@@ -118,5 +118,5 @@ def test_every_option_and_table_is_named(title: str, options: tuple[str, ...]) -
 @pytest.mark.parametrize("table", ["topic_stats", "device_stats", "traffic", "hygiene"])
 def test_every_column_of_a_table_is_named(table: str) -> None:
     (row,) = (line for line in section("The pipeline").splitlines() if line.startswith(f"| `{table}` |"))
-    columns = {name for name, _ in SHAPES[table].columns} - {"topic"}
+    columns = set(TABLES[table].schema.names) - {"topic"}
     assert columns - named(row) == set()

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from holdfast.spark.hygiene import hygiene, is_discovery, state_topic
 from holdfast.spark.jobs.restore import plan_restore
-from holdfast.spark.tables import RETAINED_SHAPE
+from holdfast.spark.tables import RETAINED_TABLE
 from rule_cases import (
     COMMANDS,
     CONTENT,
@@ -27,8 +27,8 @@ NOW = datetime.fromtimestamp(NOW_MS / 1000, UTC)
 
 
 def retained(spark: SparkSession, rows: list[dict[str, Any]]) -> Any:
-    names = [name for name, _ in RETAINED_SHAPE.columns]
-    return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], RETAINED_SHAPE.ddl)
+    names = RETAINED_TABLE.schema.names
+    return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], RETAINED_TABLE.ddl)
 
 
 def held(one: Held) -> dict[str, Any]:

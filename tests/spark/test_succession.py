@@ -5,14 +5,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from holdfast.history.schema import COLUMNS
+from holdfast.spark.derived import Batch
 from holdfast.spark.options import micros
 from holdfast.spark.succession import (
     CLEARED,
+    INTERVALS_SCHEMA,
     LIVE,
     RETAINED,
+    RETAINED_SCHEMA,
     SET,
     firsts,
     intervals_after,
@@ -20,12 +24,12 @@ from holdfast.spark.succession import (
     rank,
     retained_after,
 )
-from holdfast.spark.tables import INTERVALS_SHAPE, RETAINED_SHAPE
-from holdfast.spark.topic_stats import TOPIC_STATS_SHAPE, topic_stats_after
+from holdfast.spark.topic_stats import TOPIC_STATS_SCHEMA, topic_stats_after
 
 START = datetime(2026, 3, 1, 23, 58, tzinfo=UTC)
 TOPICS = ["a", "a/b", "a/b/c", "b", "z", "é", "日本", "a b", "A", "𝄞"]
 Change = dict[str, Any]
+NO_BATCH = Batch(0, 0, 0)  # for steps that do not look at it
 
 
 def publishes(count: int, seed: int, first: int = 1) -> list[Change]:
@@ -53,7 +57,7 @@ def publishes(count: int, seed: int, first: int = 1) -> list[Change]:
 
 def changes(rows: list[Change]) -> pa.Table:
     names = [*RETAINED, "kind"]
-    schema = pa.schema([*RETAINED_SHAPE.arrow, ("kind", pa.int8())])
+    schema = pa.schema([*RETAINED_SCHEMA, ("kind", pa.int8())])
     found = [{name: row[name] for name in names} for row in rows if row["kind"] in (SET, CLEARED)]
     random.Random(len(found)).shuffle(found)  # a shuffle keeps no order
     return pa.Table.from_pylist(found, schema=schema)
@@ -75,11 +79,11 @@ def cut(rows: list[Change], seed: int) -> list[list[Change]]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_retained_set_is_each_topics_last_change_that_has_not_expired(seed: int) -> None:
-    table = RETAINED_SHAPE.arrow.empty_table()
+    table = RETAINED_SCHEMA.empty_table()
     known: dict[str, Change] = {}
     for batch in cut(publishes(400, seed), seed):
         at = batch[-1]["timestamp"]
-        table = retained_after(table, changes(batch), micros(at))
+        table = retained_after(table, changes(batch), Batch(0, 0, len(batch), micros(at)))
         for row in batch:
             if row["kind"] == CLEARED:
                 known.pop(row["topic"], None)
@@ -92,10 +96,12 @@ def test_the_retained_set_is_each_topics_last_change_that_has_not_expired(seed: 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_set_has_one_interval_that_ends_at_the_next_change_or_at_its_expiry(seed: int) -> None:
     rows = publishes(400, seed)
-    still, ended = INTERVALS_SHAPE.arrow.empty_table(), []
+    still, ended = INTERVALS_SCHEMA.empty_table(), []
     for batch in cut(rows, seed):
-        still, over = intervals_after(still, changes(batch))
-        ended += over.to_pylist()
+        after = intervals_after(still, changes(batch), NO_BATCH)
+        over = after["to_offset"].is_valid()
+        ended += after.filter(over).to_pylist()
+        still = after.filter(pc.invert(over))
         assert still["topic"].to_pylist() == sorted(still["topic"].to_pylist())
     wanted = []
     moves = [row for row in rows if row["kind"] in (SET, CLEARED)]
@@ -121,12 +127,12 @@ def test_every_set_has_one_interval_that_ends_at_the_next_change_or_at_its_expir
 @pytest.mark.parametrize("seed", range(6))
 def test_topic_statistics_do_not_depend_on_how_rows_are_cut_into_batches(seed: int) -> None:
     rows = publishes(500, seed)
-    whole = topic_stats_after(TOPIC_STATS_SHAPE.arrow.empty_table(), counted(rows))
-    table = TOPIC_STATS_SHAPE.arrow.empty_table()
+    whole = topic_stats_after(TOPIC_STATS_SCHEMA.empty_table(), counted(rows), NO_BATCH)
+    table = TOPIC_STATS_SCHEMA.empty_table()
     draw = random.Random(seed)
     while rows:
         size = draw.randrange(1, 50)
-        table = topic_stats_after(table, counted(rows[:size]))
+        table = topic_stats_after(table, counted(rows[:size]), NO_BATCH)
         rows = rows[size:]
     assert table.to_pylist() == whole.to_pylist()
     assert sum(table["messages"].to_pylist()) == 500
@@ -145,7 +151,7 @@ def counted(rows: list[Change]) -> pa.Table:
 
 
 def test_topics_are_ranked_by_their_bytes() -> None:
-    nothing = RETAINED_SHAPE.arrow.empty_table()
+    nothing = RETAINED_SCHEMA.empty_table()
     rows = changes(publishes(300, 1))
     ranks = rank(nothing, rows)
     pairs = dict(zip(rows["topic"].to_pylist(), ranks.batch.tolist(), strict=True))

@@ -16,8 +16,9 @@ from holdfast.history.schema import RETENTION_APP_ID
 from holdfast.spark import leaves
 from holdfast.spark.fold import holding
 from holdfast.spark.hygiene import hygiene
-from holdfast.spark.keeper import FOLLOWING, Keeper, Lock
-from holdfast.spark.tables import RETAINED_SHAPE
+from holdfast.spark.keeper import Keeper, Lock
+from holdfast.spark.succession import RETAINED
+from holdfast.spark.tables import FOLLOWING, RETAINED_TABLE
 from spark.publishes import START, Row, oracle, publishes, write_history
 from spark.test_fold import as_set, expected, normal
 from spark.test_source import after_a_crash
@@ -52,7 +53,7 @@ def built(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Keep
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leaves, "LEAF_ROWS", 25)
         patch.setattr(leaves, "TASK_ROWS", 250)
-        patch.setattr(leaves, "ROWS_ASKED", 600)
+        patch.setattr(leaves, "KEYS_ASKED", 600)
         write_history(folder / "history", ROWS[:2000], files=3)
         keeper = Keeper(spark, str(folder / "history"), str(folder / "out"))
         advance_all(keeper, random.Random(1))
@@ -174,7 +175,7 @@ def test_advancing_again_changes_nothing(built: Keeper) -> None:
 def test_small_ended_files_are_merged(spark: SparkSession, built: Keeper) -> None:
     table = built.tables["retained_intervals"]
     before, files = rows_of(built, "retained_intervals"), len(table.files)
-    assert built.compact("retained_intervals", least=2)
+    assert built.compact(least=2) == 1
     assert len(table.files) < files
     key = lambda row: row["offset"]  # noqa: E731
     assert sorted(rows_of(built, "retained_intervals"), key=key) == sorted(before, key=key)
@@ -245,7 +246,7 @@ def test_rows_that_retention_took_before_they_were_read_stop_the_run(spark: Spar
 
 
 def held(topic: str, payload: bytes = b"x", age: timedelta = timedelta(), client: str = "c", **more: object) -> Row:
-    row = dict.fromkeys((name for name, _ in RETAINED_SHAPE.columns), None)
+    row = dict.fromkeys(RETAINED)
     return {
         **row,
         "offset": 1,
@@ -272,7 +273,7 @@ def test_hygiene_finds_what_is_worth_a_look(spark: SparkSession) -> None:
         held("late/1", expires_at=START + timedelta(days=9)),
         held("over/1", expires_at=START - timedelta(seconds=1)),
     ]
-    frame = spark.createDataFrame([tuple(row.values()) for row in rows], RETAINED_SHAPE.ddl)
+    frame = spark.createDataFrame([tuple(row.values()) for row in rows], RETAINED_TABLE.ddl)
     found = defaultdict(set)
     for row in hygiene(frame, START).collect():
         found[row.kind].add(row.topic)
@@ -285,7 +286,7 @@ def test_hygiene_finds_what_is_worth_a_look(spark: SparkSession) -> None:
 
 
 def test_hygiene_is_kept_as_a_table(spark: SparkSession, built: Keeper) -> None:
-    built.refresh_hygiene(datetime.now(UTC))
+    built.summarise(datetime.now(UTC))
     kinds = {row["kind"] for row in rows_of(built, "hygiene")}
     assert {"ghost", "subtree"} <= kinds
     assert built.tables["hygiene"].applied == built.tables["retained"].applied

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.errors import StoreError
 from holdfast.spark.jobs.run import Runner
-from holdfast.spark.keeper import FOLLOWING, Keeper
-from holdfast.spark.merge import BY_TOPIC
+from holdfast.spark.keeper import Keeper
+from holdfast.spark.tables import FOLLOWING
 from spark.brokers import Holdfast, publisher, wait_for
 from spark.publishes import publishes, write_history
 from spark.streams import start_stream
@@ -136,8 +136,8 @@ def test_tables_that_a_kill_left_apart_meet_and_go_on_together(spark: SparkSessi
     assert steps[:5] == [
         (("retained_intervals",), 201),
         (("retained_intervals", "topic_stats"), 401),
-        (BY_TOPIC, 701),
-        (BY_TOPIC, 901),
+        (FOLLOWING[:3], 701),
+        (FOLLOWING[:3], 901),
         (("device_stats",), 301),
     ]
 

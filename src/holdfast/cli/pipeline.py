@@ -38,9 +38,9 @@ from holdfast.cli.pipeline_setup import (
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
+    from holdfast.spark.follow import Step
     from holdfast.spark.jobs.audit import Audit
     from holdfast.spark.jobs.restore import Restore
-    from holdfast.spark.jobs.run import Step
     from holdfast.spark.mqtt.connection import BrokerOptions
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
@@ -84,6 +84,9 @@ def run(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Go on where retention has passed rows that were not read yet.")
     ] = False,
+    ui: Annotated[
+        int | None, typer.Option(min=1, max=65535, metavar="PORT", help="Serve Spark's own pages on this port.")
+    ] = None,
     history: History = None,
     tables: Tables = None,
     data: Data = None,
@@ -96,7 +99,8 @@ def run(
     Keep the tables current from history, each row exactly once.
 
     Makes and updates `retained`, `retained_intervals`, `topic_stats`, `device_stats`, `traffic` and `hygiene`. It may
-    be stopped or killed at any moment and goes on where it was.
+    be stopped or killed at any moment and goes on where it was. It runs as queries of Structured Streaming: `--ui 4040`
+    serves Spark's own pages about them, on this machine only unless --master is elsewhere.
 
     Examples:
 
@@ -107,14 +111,17 @@ def run(
         holdfast pipeline run --master spark://cluster:7077 --devices 'plant/{plant}/{device}/#'
     """
     from holdfast.spark.jobs.run import Runner
-    from holdfast.spark.keeper import FOLLOWING, Keeper
+    from holdfast.spark.keeper import Keeper
 
     where = find_locations(history, tables, data, config)
     open_history(where, counts=True)
-    with session(master, memory, verbose) as spark:
+    pages = {} if ui is None else {"spark.ui.enabled": "true", "spark.ui.port": str(ui)}
+    with session(master, memory, verbose, False, pages) as spark:
+        if ui is not None and not master.startswith("sc://"):
+            print(f"Spark's own pages: {spark.sparkContext.uiWebUrl}", flush=True)
         keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices, accept_loss=accept_loss)
         try:
-            behind = sum(keeper.behind(name) for name in FOLLOWING)
+            behind = sum(keeper.behind(name) for name in keeper.following)
             if once:
                 with shown("tables", behind) as meter:
                     moved: list[int] = []
@@ -254,7 +261,7 @@ def audit(
     from holdfast.spark.delta import Table
     from holdfast.spark.failure import retry_on_vacuumed_files
     from holdfast.spark.jobs.audit import audit_live, audit_table
-    from holdfast.spark.tables import RETAINED_SHAPE
+    from holdfast.spark.tables import RETAINED_TABLE
 
     where = find_locations(history, tables, data, config)
     options = _link(live, user, password) if live is not None else None
@@ -265,7 +272,7 @@ def audit(
             if options is not None:
                 result = audit_live(spark, table, options, filter or "#", wait)
             else:
-                kept = Table(f"{where.tables}/retained", RETAINED_SHAPE)
+                kept = Table(f"{where.tables}/retained", RETAINED_TABLE)
                 if not kept.applied:
                     raise UsageError(
                         f"there is no table in {where.tables} yet: `holdfast pipeline run --once` makes it"

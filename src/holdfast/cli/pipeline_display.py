@@ -23,7 +23,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.spark.jobs.run import Step
+    from holdfast.spark.follow import Step
 
 PATIENCE_S = 2.0
 LINE_S = 10.0

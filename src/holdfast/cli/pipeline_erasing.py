@@ -4,8 +4,8 @@ A run follows erasures by itself, after it has come past them. Here history is a
 finds are in force, so that tables that are far behind lose theirs too.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,16 +18,16 @@ from holdfast.history.erased import Selector
 from holdfast.history.reader import records
 from holdfast.history.table import erasures_finished, last_offset, load
 from holdfast.spark.delta import Table, absolute
-from holdfast.spark.erase import FOLLOWED, PAYLOADS, Mask, count, erase, selected
+from holdfast.spark.erase import Mask, count, erase, selected
 from holdfast.spark.keeper import Lock
-from holdfast.spark.shapes import SHAPES
+from holdfast.spark.tables import TABLES
 
 
 def count_in_tables(root: str, history: Path, selector: Selector, now_ms: int) -> dict[str, int]:
     """How many rows of each table would go, were they erased from history now."""
     source = load(history)
-    mask_of = masks(source, selector, last_offset(source), now_ms)
-    return {name: count(table, mask_of(name)) for name, table in open_tables(root).items()}
+    goes = mask(source, selector, last_offset(source), now_ms)
+    return {name: count(table, goes) for name, table in open_tables(root).items()}
 
 
 def follow_history(root: str, history: Path, name: str, selector: Selector, now_ms: int) -> dict[str, int] | None:
@@ -56,31 +56,30 @@ def follow_history(root: str, history: Path, name: str, selector: Selector, now_
                 raise UsageError(f"{error}, and erase again: there is nothing in history that would tell it") from None
         gone = dict.fromkeys(tables, 0)
         for chosen, upto, at_ms in wanted:
-            mask_of = masks(source, chosen, upto, at_ms)
+            goes = mask(source, chosen, upto, at_ms)
             for each, table in tables.items():
-                gone[each] += erase(table, mask_of(each))
+                gone[each] += erase(table, goes)
         for table in tables.values():
             table.forget(erasures_finished(source))
     return gone
 
 
 def open_tables(root: str) -> dict[str, Table]:
-    paths = {name: f"{absolute(root)}/{name}" for name in FOLLOWED}
-    return {name: Table(path, SHAPES[name]) for name, path in paths.items() if DeltaTable.is_deltatable(path)}
+    paths = {name: f"{absolute(root)}/{name}" for name in TABLES}
+    # by whatever rule their rows were made
+    values = {name: replace(value, rule="") for name, value in TABLES.items()}
+    return {name: Table(path, values[name]) for name, path in paths.items() if DeltaTable.is_deltatable(path)}
 
 
-def masks(history: DeltaTable, selector: Selector, upto: int, at_ms: int) -> Callable[[str], Mask]:
-    """For each table by its name: all that a selector finds there, except what has the offsets of rows in force."""
+def mask(history: DeltaTable, selector: Selector, upto: int, at_ms: int) -> Mask:
+    """All that a selector finds in a table, except what has the offsets of rows in force."""
     in_force = find(history, selector, upto, at_ms).in_force
 
-    def mask_of(name: str) -> Mask:
-        def goes(rows: pa.Table) -> pa.ChunkedArray:
-            found = selected(rows, name, selector)
-            if name not in PAYLOADS:
-                return found
-            stays = pc.or_(pc.greater(rows["offset"], upto), pc.is_in(rows["offset"], in_force))
-            return pc.and_(found, pc.invert(stays))
+    def goes(rows: pa.Table) -> pa.ChunkedArray:
+        found = selected(rows, selector)
+        if "offset" not in rows.column_names:
+            return found
+        stays = pc.or_(pc.greater(rows["offset"], upto), pc.is_in(rows["offset"], in_force))
+        return pc.and_(found, pc.invert(stays))
 
-        return goes
-
-    return mask_of
+    return goes

@@ -91,13 +91,15 @@ def open_history(where: Locations, *, whole: bool = True, counts: bool = False) 
 
 
 @contextmanager
-def session(master: str, memory: str, verbose: bool, as_json: bool = False) -> Iterator["SparkSession"]:
+def session(
+    master: str, memory: str, verbose: bool, as_json: bool = False, settings: dict[str, str] | None = None
+) -> Iterator["SparkSession"]:
     """A Spark session for the length of a command. What goes wrong inside is said in one sentence."""
     from holdfast.spark.session import start_session
 
     # a user who asked for Spark's own words sees that it starts
     with nullcontext() if verbose or as_json else waiting(f"starting Spark on {master}"):
-        spark = start_session(master, memory=memory, verbose=verbose)
+        spark = start_session(master, memory=memory, verbose=verbose, settings=settings)
     with spark_in_one_sentence(verbose):
         try:
             yield spark

@@ -6,6 +6,7 @@ commit leaves only files that no reader knows. Whatever happens after it is a ne
 where to go on, so no other checkpoint exists that could disagree.
 """
 
+import threading
 import time
 import zlib
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.forget import forget_versions
+from holdfast.spark.derived import DerivedTable
 from holdfast.spark.ranges import filesystem_of
 
 APP_ID = "holdfast-pipeline"
@@ -30,44 +32,11 @@ MADE_APP_ID = "holdfast-pipeline-made-by"
 ERASED_APP_ID = "holdfast-pipeline-erased"
 # What the files of a table with rows that ended are called: a batch rewrites open ones and adds closed ones.
 OPEN, CLOSED = "open-", "closed-"
-ARROW_TYPES = {
-    "long": pa.int64(),
-    "int": pa.int32(),
-    "byte": pa.int8(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "array<string>": pa.list_(pa.string()),
-    "map<string,string>": pa.map_(pa.string(), pa.string()),
-    "array<struct<key:string,value:string>>": pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])),
-}
 CONFIGURATION = {
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 1 days",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
-
-
-class Shape(NamedTuple):
-    """A table's columns as (name, type), and the column its files are sorted and cut by.
-
-    `ended` is the column that says where a row ended, in a table whose rows do: those that have are in files of their
-    own, which no batch touches again.
-    """
-
-    columns: tuple[tuple[str, str], ...]
-    key: str
-    ended: str = ""
-
-    @property
-    def ddl(self) -> str:
-        return ", ".join(f"`{name}` {kind}" for name, kind in self.columns)
-
-    @property
-    def arrow(self) -> pa.Schema:
-        return pa.schema([(name, ARROW_TYPES[kind]) for name, kind in self.columns])
 
 
 class DataFile(NamedTuple):
@@ -86,37 +55,38 @@ class DataFile(NamedTuple):
 class Table:
     """One table of the pipeline: its files, how far it has come, and the only way to change it."""
 
-    def __init__(self, root: str, shape: Shape, made_by: str = "") -> None:
-        """`made_by` is the rule its rows follow, where a setting chooses it: rows of two rules must not mix."""
-        self.root, self.shape = root, shape
-        self._rule = zlib.crc32(made_by.encode())
+    def __init__(self, root: str, value: DerivedTable) -> None:
+        self.root, self.value = root, value
+        self._rule = zlib.crc32(value.rule.encode())
+        # who changes it holds this from its look at the files until its commit
+        self.lock = threading.RLock()
         self._unreferenced: dict[str, float] = {}
         try:
             if not DeltaTable.is_deltatable(root):
                 DeltaTable.create(
-                    root, schema=Schema.from_arrow(shape.arrow), mode="ignore", configuration=CONFIGURATION
+                    root, schema=Schema.from_arrow(value.schema), mode="ignore", configuration=CONFIGURATION
                 )
             self._delta = DeltaTable(root)
         except (DeltaError, OSError) as error:
             raise StoreError(f"the table at {root} cannot be opened: {error}") from None
         found = pa.schema(self._delta.schema().to_arrow())
-        if found.names != shape.arrow.names:
+        if found.names != value.schema.names:
             raise UsageError(
-                f"the table at {root} has columns {found.names}, expected {shape.arrow.names}: it was made by another "
+                f"the table at {root} has columns {found.names}, expected {value.schema.names}: it was made by another "
                 "version; remove that folder and the pipeline makes the table anew from history"
             )
         self._read_log()
-        if made_by and self._delta.transaction_version(MADE_APP_ID) not in (None, self._rule):
+        if value.rule and self._delta.transaction_version(MADE_APP_ID) not in (None, self._rule):
             raise UsageError(
-                f"the table at {root} was made by another rule than {made_by!r}; remove that folder and the pipeline "
-                "makes the table anew from history"
+                f"the table at {root} was made by another rule than {value.rule!r}; remove that folder and the "
+                "pipeline makes the table anew from history"
             )
 
     def _read_log(self) -> None:
-        key = self.shape.key
+        key = self.value.sorted_by
         self._actions: list[dict[str, Any]] = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
         self.files = [
-            DataFile(row["path"], row["num_records"], row["size_bytes"], row[f"min.{key}"], row[f"max.{key}"])
+            DataFile(row["path"], row["num_records"], row["size_bytes"], row.get(f"min.{key}"), row.get(f"max.{key}"))
             for row in self._actions
         ]
         # the next offset to fold; offsets start at 0 or 1, and either way nothing comes before 0
@@ -140,14 +110,16 @@ class Table:
         """The rows of these files, or of all, through Spark's own Parquet reader."""
         paths = [f"{self.root}/{file.path}" for file in (self.files if files is None else files)]
         if not paths:
-            return spark.createDataFrame([], self.shape.ddl)
-        return spark.read.schema(self.shape.ddl).parquet(*paths)
+            return spark.createDataFrame([], self.value.ddl)
+        return spark.read.schema(self.value.ddl).parquet(*paths)
 
-    def ended(self) -> list[DataFile]:
-        """The files of rows that ended, in the order of the time at which they did."""
-        column = f"max.{self.shape.ended}"
-        found = [(row[column], file) for file, row in zip(self.files, self._actions, strict=True) if file.closed]
-        return [file for _, file in sorted(found)]
+    def closed(self) -> list[DataFile]:
+        """The files that no batch touches again, in the order of the time at which their rows ended or came."""
+        column = f"max.{self.value.ended or 'offset'}"
+        found = [
+            (row.get(column) or 0, file) for file, row in zip(self.files, self._actions, strict=True) if file.closed
+        ]
+        return [file for _, file in sorted(found, key=lambda pair: pair[0])]
 
     def reaching(self, start: str, end: str, moment: Any) -> list[DataFile]:
         """Files that may have a row with `start <= moment` and `end` later than it or null."""

@@ -1,13 +1,12 @@
 """Erasures in the pipeline's tables: what was erased from history leaves them too, and their older versions with it.
 
-Payloads are in `retained` and `retained_intervals`. A value that still held when history was erased stays in both, as
-it stays there. `topic_stats` has a row for each topic: it goes with the topic, while numbers of users and clients name
-nobody. Everything here works on files, without a Spark session.
+What goes follows from a table's columns. A row with `topic`, `client_id` or `username` goes with what it names; numbers
+of users and clients name nobody. A row with an `offset` is a message: those after the erasure stay, and so does a value
+that still held when history was erased, as it stays there. Everything here works on files, without a Spark session.
 """
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,45 +14,46 @@ from pyspark.sql import Row
 
 from holdfast.history.erased import Erasure, Selector
 from holdfast.spark.delta import CLOSED, OPEN, Table
+from holdfast.spark.derived import DerivedTable
 from holdfast.spark.files import add_action, read_file, write_file
 from holdfast.spark.topics import TopicFilter
 
 Mask = Callable[[pa.Table], pa.ChunkedArray]
-PAYLOADS: Final = ("retained", "retained_intervals")
-# `hygiene` is made anew of `retained` at every run; its older versions are not to outlive these.
-FOLLOWED: Final = ("retained", "retained_intervals", "topic_stats", "hygiene")
 
 
 def follow(tables: Mapping[str, Table], erasures: list[Erasure]) -> int:
     """Erases what was erased from history, in tables that have come past all of it; returns how many rows went."""
     gone = 0
     for erasure in erasures:
-        gone += sum(erase(tables[name], by_now(name, erasure)) for name in tables)
+        gone += sum(erase(table, by_now(table.value, erasure)) for table in tables.values())
     number = erasures[-1].number if erasures else 0
     for table in tables.values():
         table.forget(number)
     return gone
 
 
-def by_now(name: str, erasure: Erasure) -> Mask:
+def by_now(value: DerivedTable, erasure: Erasure) -> Mask:
     """Which rows of a table go, by what the table itself says of them."""
     at = pa.scalar(datetime.fromtimestamp(erasure.at_ms / 1000, UTC), pa.timestamp("us", tz="UTC"))
 
     def goes(rows: pa.Table) -> pa.ChunkedArray:
-        found = selected(rows, name, erasure.selector)
-        if name not in PAYLOADS:
+        found = selected(rows, erasure.selector)
+        if "offset" not in rows.column_names:
+            return found
+        found = pc.and_(found, pc.less_equal(rows["offset"], erasure.upto))
+        if "expires_at" not in rows.column_names:
             return found
         over = pc.fill_null(pc.less_equal(rows["expires_at"], at), False)
-        if name == "retained_intervals":
-            over = pc.or_(over, pc.fill_null(pc.less_equal(rows["to_offset"], erasure.upto), False))
-        return pc.and_(found, pc.and_(pc.less_equal(rows["offset"], erasure.upto), over))
+        if value.ended:
+            over = pc.or_(over, pc.fill_null(pc.less_equal(rows[value.ended], erasure.upto), False))
+        return pc.and_(found, over)
 
     return goes
 
 
-def selected(rows: pa.Table, name: str, selector: Selector) -> pa.ChunkedArray:
+def selected(rows: pa.Table, selector: Selector) -> pa.ChunkedArray:
     nothing = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)], pa.bool_())
-    if selector.column not in rows.column_names or name == "hygiene":
+    if selector.column not in rows.column_names:
         return nothing
     if not selector.has_wildcard:
         return pc.fill_null(pc.equal(rows[selector.column], selector.value), False)
@@ -79,7 +79,7 @@ def erase(table: Table, goes: Mask) -> int:
         removed.append(file)
         if kept.num_rows:
             prefix = CLOSED if file.closed else OPEN if file.path.startswith(OPEN) else ""
-            [report] = write_file(kept, table.root, table.shape, prefix).to_pylist()
+            [report] = write_file(kept, table.root, table.value, prefix).to_pylist()
             added.append(add_action(Row(**report)))
     if removed:
         table.commit(added, removed, None)
@@ -87,4 +87,4 @@ def erase(table: Table, goes: Mask) -> int:
 
 
 def _rows(table: Table, path: str) -> pa.Table:
-    return read_file(table.root, path, table.shape)
+    return read_file(table.root, path, table.value)

@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from holdfast.errors import StoreError
 from holdfast.spark.ranges import History
 from holdfast.spark.session import first_line
-from holdfast.spark.shapes import SHAPES
+from holdfast.spark.tables import TABLES
 
 # Rooms of the installation in which an error of the system means that Spark is gone, not that a file is missing.
 SPARK = ("py4j", "pyspark", "grpc")
@@ -152,7 +152,7 @@ def explain_missing(path: str) -> str:
 def _advice(path: str, fault: str, first: str) -> str:
     """History is kept nowhere else; the pipeline's own tables are made of history."""
     root = next((folder for folder in Path(path).parents if (folder / LOG).is_dir()), None)
-    if root is not None and root.name in SHAPES:
+    if root is not None and root.name in TABLES:
         return (
             f"{path} {fault}: remove the folder {root} and run `holdfast pipeline run --once`, which makes that table "
             "anew from history"

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Row
 
-from holdfast.spark.delta import CLOSED, OPEN, Shape
+from holdfast.spark.delta import CLOSED, OPEN
+from holdfast.spark.derived import DerivedTable
 from holdfast.spark.ranges import filesystem_of
 
 REPORT_SCHEMA = "path string, size long, rows long, stats string"
@@ -25,36 +26,9 @@ GROUP_ROWS = 20_000
 REPEATED = ("client_id", "username", "protocol", "content_type", "response_topic", "qos", "payload_format", "outcome")
 
 
-def write_files(
-    frame: DataFrame, root: str, shape: Shape, file_rows: int, cuts: list[Any] | None = None
-) -> list[AddAction]:
-    """Have executors write a frame as files of at most `file_rows` rows. Rows must be sorted by key in each partition.
-
-    A file never reaches across a value in `cuts`, so that new files do not overlap those that stay.
-    """
-    writer = _Writer(root, shape, file_rows, sorted(cuts or []))
-    names = [name for name, _ in shape.columns]
-    return [add_action(report) for report in frame.select(*names).mapInArrow(writer, REPORT_SCHEMA).collect()]
-
-
 def add_action(report: Row) -> AddAction:
     """What an executor reported of a file that it wrote, as the log will say it."""
     return AddAction(report.path, report.size, {}, int(time.time() * 1000), True, report.stats)
-
-
-class _Writer:
-    """Runs in an executor: takes sorted rows, leaves files, reports them."""
-
-    def __init__(self, root: str, shape: Shape, file_rows: int, cuts: list[Any]) -> None:
-        self.root, self.shape, self.file_rows, self.cuts = root, shape, file_rows, cuts
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = self.shape.arrow
-        leaf = LeafWriter(self.root, self.shape, self.file_rows, self.cuts)
-        for batch in batches:
-            table = pa.Table.from_batches([batch])
-            yield from leaf.add(pa.table([table[field.name].cast(field.type) for field in schema], schema=schema))
-        yield from leaf.close()
 
 
 class LeafWriter:
@@ -63,8 +37,8 @@ class LeafWriter:
     Rows come sorted by key. Within a file of rows that end they lie by time.
     """
 
-    def __init__(self, root: str, shape: Shape, file_rows: int, cuts: list[Any], prefix: str = "") -> None:
-        self.root, self.shape, self.prefix, self.file_rows, self.cuts = root, shape, prefix, file_rows, cuts
+    def __init__(self, root: str, value: DerivedTable, file_rows: int, cuts: list[Any], prefix: str = "") -> None:
+        self.root, self.value, self.prefix, self.file_rows, self.cuts = root, value, prefix, file_rows, cuts
         self.waiting: list[pa.Table] = []
         self.count = 0
         self.place = 0  # cuts below this index are behind the last row
@@ -89,7 +63,7 @@ class LeafWriter:
 
     def _stops(self, table: pa.Table) -> list[int]:
         """Row numbers at which a cut falls between a row and the one before it; at 0 that one was in the last batch."""
-        keys = table[self.shape.key]
+        keys = table[self.value.sorted_by]
         stops: list[int] = []
         while self.place < len(self.cuts):
             found = bisect_left(range(len(keys)), self.cuts[self.place], key=lambda row: keys[row].as_py())
@@ -102,14 +76,14 @@ class LeafWriter:
 
     def close(self) -> Iterator[pa.RecordBatch]:
         if self.waiting:
-            yield write_file(pa.concat_tables(self.waiting), self.root, self.shape, self.prefix)
+            yield write_file(pa.concat_tables(self.waiting), self.root, self.value, self.prefix)
         self.waiting, self.count = [], 0
 
 
-def write_file(table: pa.Table, root: str, shape: Shape, prefix: str = "") -> pa.RecordBatch:
+def write_file(table: pa.Table, root: str, value: DerivedTable, prefix: str = "") -> pa.RecordBatch:
     """Write one file of a table, under a name that nobody else uses, and report it."""
-    if prefix == CLOSED:
-        table = by_life(table, shape.ended)
+    if prefix == CLOSED and value.ended:
+        table = by_life(table, value.ended)
     elif prefix == OPEN:
         table = table.take(np.argsort(table["offset"].to_numpy()))
     name = f"{prefix}{uuid.uuid4().hex}.parquet"
@@ -126,15 +100,15 @@ def write_file(table: pa.Table, root: str, shape: Shape, prefix: str = "") -> pa
         "path": [name],
         "size": [filesystem.get_file_info(path).size],
         "rows": [table.num_rows],
-        "stats": [statistics(table, shape.key)],
+        "stats": [statistics(table, value.sorted_by)],
     }
     return pa.RecordBatch.from_pydict(report)
 
 
-def read_file(root: str, name: str, shape: Shape) -> pa.Table:
+def read_file(root: str, name: str, value: DerivedTable) -> pa.Table:
     """The rows of one file, in the columns and types of its table."""
     table = pq.read_table(f"{root}/{name}", filesystem=filesystem_of(root), use_threads=False)
-    return table.select(shape.arrow.names).cast(shape.arrow)
+    return table.select(value.schema.names).cast(value.schema)
 
 
 def by_life(table: pa.Table, ended: str) -> pa.Table:

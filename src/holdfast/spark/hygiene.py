@@ -6,24 +6,23 @@ What a ghost, a command topic and a discovery is stands in `holdfast.rules.hygie
 from datetime import datetime, timedelta
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from holdfast.rules import hygiene as rules
 from holdfast.spark import payload
-from holdfast.spark.delta import Shape
 from holdfast.spark.fold import moment_literal, not_expired
 
-HYGIENE_SHAPE = Shape(
-    (
-        ("kind", "string"),
-        ("topic", "string"),
-        ("messages", "long"),
-        ("bytes", "long"),
-        ("since", "timestamp"),
-        ("detail", "string"),
-    ),
-    key="kind",
+HYGIENE_SCHEMA = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("topic", pa.string()),
+        ("messages", pa.int64()),
+        ("bytes", pa.int64()),
+        ("since", pa.timestamp("us", tz="UTC")),
+        ("detail", pa.string()),
+    ]
 )
 # Listed for people: whoever needs all of them asks the retained set itself.
 LISTED = 1000
@@ -32,11 +31,6 @@ SUBTREES = 25
 
 def hygiene(retained: DataFrame, now: datetime, days: float = 30, expiring_hours: float = 24) -> DataFrame:
     """Ghosts, discovery without state, retained commands, the biggest subtrees, and what expires soon."""
-    return reduce(DataFrame.unionByName, hygiene_parts(retained, now, days, expiring_hours))
-
-
-def hygiene_parts(retained: DataFrame, now: datetime, days: float = 30, expiring_hours: float = 24) -> list[DataFrame]:
-    """The same, kind by kind."""
     held = retained.where(not_expired(now)).select(
         "topic",
         "timestamp",
@@ -47,13 +41,14 @@ def hygiene_parts(retained: DataFrame, now: datetime, days: float = 30, expiring
         (F.octet_length("topic") + F.octet_length("payload")).cast("long").alias("bytes"),
     )
     seen = held.where(~F.col("topic").startswith(rules.HIDDEN))
-    return [
+    parts = [
         _ghosts(seen, now - timedelta(days=days)),
         _lost_discovery(seen, held),
         _commands(seen),
         _subtrees(seen),
         _expiring(seen, now + timedelta(hours=expiring_hours)),
     ]
+    return reduce(DataFrame.unionByName, parts)
 
 
 def is_command(topic: Column) -> Column:

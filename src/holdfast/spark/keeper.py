@@ -1,38 +1,35 @@
 """Keeping the pipeline's tables current from history, a batch at a time, each row once.
 
-Every table says itself how far it has come. A batch is a range of offsets; tables that stand at the same offset may
-take it together, and each commits it in a transaction of its own. A run that dies in between leaves tables at different
-offsets, and the next run takes each from where it is.
+Every table says itself how far it has come. A batch is a range of offsets; tables that stand at the same offset and
+share a key take it together, and each commits it in a transaction of its own. A run that dies in between leaves tables
+at different offsets, and the next run takes each from where it is.
 """
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any
 
 import pyarrow as pa
 from deltalake.transaction import AddAction
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.schema import COLUMNS
 from holdfast.spark import erase, leaves
-from holdfast.spark.delta import CLOSED, DataFile, Shape, Table, absolute
+from holdfast.spark.delta import CLOSED, DataFile, Table, absolute
+from holdfast.spark.derived import Batch, DerivedTable
 from holdfast.spark.failure import check_whole
-from holdfast.spark.files import REPORT_SCHEMA, add_action, read_file, write_file, write_files
-from holdfast.spark.fold import CHANGES
-from holdfast.spark.hygiene import hygiene_parts
-from holdfast.spark.merge import BY_TOPIC, Leaves, merge
-from holdfast.spark.options import micros
+from holdfast.spark.files import REPORT_SCHEMA, add_action, read_file, write_file
+from holdfast.spark.merge import Part, merge, passes
 from holdfast.spark.ranges import History
-from holdfast.spark.shapes import SHAPES
-from holdfast.spark.tables import devices, devices_after, traffic, traffic_after
-from holdfast.spark.topics import TopicTemplate
+from holdfast.spark.tables import DEFAULT_TEMPLATE, pipeline_tables
 
 
 def gather(spark: SparkSession, table: Table, files: Sequence[DataFile], size: int) -> list[AddAction]:
@@ -45,29 +42,25 @@ def gather(spark: SparkSession, table: Table, files: Sequence[DataFile], size: i
             gathered = 0
         groups[-1].append(file.path)
         gathered += file.size
-    task = _Task(table.root, table.shape, groups)
+    task = _Gather(table.root, table.value, groups)
     numbers = spark.range(len(groups)).select(F.col("id").cast("int").alias("group"))
     reports = numbers.repartitionById(len(groups), "group").mapInArrow(task, REPORT_SCHEMA).collect()
     return [add_action(report) for report in reports]
 
 
-class _Task:
+class _Gather:
     """Runs in an executor: takes numbers of groups, leaves a file for each, reports them."""
 
-    def __init__(self, root: str, shape: Shape, groups: list[list[str]]) -> None:
-        self.root, self.shape, self.groups = root, shape, groups
+    def __init__(self, root: str, value: DerivedTable, groups: list[list[str]]) -> None:
+        self.root, self.value, self.groups = root, value, groups
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column("group").to_pylist():
-                found = [read_file(self.root, name, self.shape) for name in self.groups[number]]
-                yield write_file(pa.concat_tables(found), self.root, self.shape, CLOSED)
+                found = [read_file(self.root, name, self.value) for name in self.groups[number]]
+                yield write_file(pa.concat_tables(found), self.root, self.value, CLOSED)
 
 
-DEFAULT_TEMPLATE = "site/{site}/line/{line}/{device}/#"
-# What follows history row by row; `hygiene` follows `retained`.
-BY_TIME = ("device_stats", "traffic")
-FOLLOWING = (*BY_TOPIC, *BY_TIME)
 ARROW_BATCH_BYTES = 64 << 20
 # About how much of history one batch may be, in memory.
 BATCH_BYTES = 1 << 30
@@ -94,14 +87,6 @@ def bound_arrow_batches(spark: SparkSession, history: History, start: int, end: 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
 
 
-class Batch(NamedTuple):
-    """Offsets from `start` on and below `end`, with about so many rows."""
-
-    start: int
-    end: int
-    rows: int
-
-
 class Lock:
     """One run at a time on a folder of tables. The system drops it with the process, however that ends."""
 
@@ -124,6 +109,11 @@ class Lock:
 
 
 class Keeper:
+    """The tables in a folder, and how a batch of history gets into them.
+
+    One thread may follow history with some tables while others do so with others: whoever changes a table holds it.
+    """
+
     def __init__(
         self,
         spark: SparkSession,
@@ -131,19 +121,16 @@ class Keeper:
         root: str,
         *,
         template: str = DEFAULT_TEMPLATE,
+        tables: Sequence[DerivedTable] | None = None,
         accept_loss: bool = False,
     ) -> None:
-        self.spark = spark
-        self.template = TopicTemplate(template)
-        self.accept_loss = accept_loss
+        self.spark, self.accept_loss = spark, accept_loss
         self.history = History(history)
         self.root = absolute(root)
         self.lock = Lock(self.root) if "://" not in self.root else None
         try:
-            self.tables = {
-                name: Table(f"{self.root}/{name}", shape, template if name == "device_stats" else "")
-                for name, shape in SHAPES.items()
-            }
+            kept = pipeline_tables(template) if tables is None else tables
+            self.tables = {value.name: Table(f"{self.root}/{value.name}", value) for value in kept}
         except BaseException:
             self.close()
             raise
@@ -151,6 +138,15 @@ class Keeper:
     def close(self) -> None:
         if self.lock is not None:
             self.lock.release()
+
+    @property
+    def following(self) -> tuple[str, ...]:
+        """The tables that follow history; the others are summaries of them."""
+        return tuple(name for name, table in self.tables.items() if not table.value.of)
+
+    def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """Of these tables, those that can take a batch in one pass."""
+        return [tuple(value.name for value in group) for group in passes([self.tables[name].value for name in names])]
 
     def refresh(self) -> int:
         """Look at history again; the offset it ends at."""
@@ -161,35 +157,72 @@ class Keeper:
         """Apply the next batch to one table. About how many rows it had; 0 when the table is current."""
         return self.advance_together((name,), max_offsets)
 
-    def advance_together(self, names: Sequence[str], max_offsets: int, until: int | None = None) -> int:
-        """Apply the next batch to tables that stand at the same offset: those by topic, or a single one.
+    def advance_together(
+        self, names: Sequence[str], max_offsets: int, until: int | None = None, rows: DataFrame | None = None
+    ) -> int:
+        """Apply the next batch to tables that stand at the same offset and can share a pass.
 
-        Offsets without a row do not count, and no offset from `until` on is taken.
+        Offsets without a row do not count, and no offset from `until` on is taken. `rows` has the rows, if somebody has
+        read them already.
         """
-        places = {self._next_row(name) for name in names}
-        if len(places) > 1:
-            raise ValueError(f"expected tables at one offset, got {', '.join(names)} at {sorted(places)}")
-        [start] = places
-        tables = [self.tables[name] for name in names]
-        # a topic's rows of one batch are in a task's memory at once: fewer of them where they are large
-        rows = min(max_offsets, max(1000, BATCH_BYTES // self.history.width(start, start + max_offsets)))
-        end = min(self.history.after(start, rows), self.history.end if until is None else until)
-        if end <= start:
-            return 0
-        batch = Batch(start, end, max(1, self.history.count(start, end)))
-        if set(names) <= set(BY_TOPIC):
-            self._by_topic(tables, names, batch)
+        with self._held(names):
+            places = {self.next_row(name) for name in names}
+            if len(places) > 1:
+                raise ValueError(f"expected tables at one offset, got {', '.join(names)} at {sorted(places)}")
+            [start] = places
+            # a key's rows of one batch are in a task's memory at once: fewer of them where they are large
+            most = min(max_offsets, max(1000, BATCH_BYTES // self.history.width(start, start + max_offsets)))
+            end = min(self.history.after(start, most), self.history.end if until is None else until)
+            if end <= start:
+                return 0
+            check_whole(self.history, start, end)
+            at_us = self.history.time_at(end - 1) or 0
+            batch = Batch(start, end, max(1, self.history.count(start, end)), at_us)
+            if rows is None:
+                rows = history_frame(self.spark, self.history, start, end)
+            else:
+                rows = rows.where((F.col("offset") >= start) & (F.col("offset") < end))
+            self._apply([self.tables[name] for name in names], batch, rows)
             return batch.rows
-        [table] = tables
-        if table is self.tables["device_stats"]:
-            self._device_stats(table, batch)
-        else:
-            self._traffic(table, batch)
-        return batch.rows
+
+    @contextmanager
+    def _held(self, names: Iterable[str]) -> Iterator[None]:
+        with ExitStack() as stack:
+            for name in sorted(names):
+                stack.enter_context(self.tables[name].lock)
+            yield
+
+    def _apply(self, tables: list[Table], batch: Batch, rows: DataFrame) -> None:
+        value, width = tables[0].value, self.history.width(batch.start, batch.end)
+        open_files = [[file for file in table.files if not file.closed] for table in tables]
+        largest = max(open_files, key=lambda files: sum(file.rows for file in files))
+        # what Spark has added up is few rows, and nobody knows yet how many
+        incoming = 0 if value.groups else batch.rows
+        runs = leaves.share_out(largest, incoming, width, partial(self._keys, value, batch))
+        parts = [
+            Part(table.value, table.root, files, leaves.crowded(files), leaves.LEAF_ROWS)
+            for table, files in zip(tables, open_files, strict=True)
+        ]
+        changes = merge(rows.sparkSession, rows, runs, parts, batch)
+        for table in tables:
+            change = changes[table.value.name]
+            replaced = [file for file in table.files if file.path in change.removed]
+            table.commit(change.added, replaced, batch.end, self.history.mark)
+
+    def _keys(self, value: DerivedTable, batch: Batch) -> list[Any]:
+        """The keys of some rows of a batch, of all where they are few."""
+        if not value.key:
+            return list(range(batch.rows // leaves.TASK_ROWS))
+        if value.takes[value.sorted_by] == f"`{value.sorted_by}`":
+            found = self.history.sample(batch.start, batch.end, leaves.KEYS_ASKED, [value.sorted_by])
+            return [key for key in found[value.sorted_by].unique().to_pylist() if key is not None]
+        rows = self.history.sample(batch.start, batch.end, 4096, None)
+        keys = self.spark.createDataFrame(rows).select(F.expr(value.takes[value.sorted_by])).toArrow().column(0)
+        return [key for key in keys.unique().to_pylist() if key is not None]
 
     def furthest_behind(self, names: Sequence[str]) -> tuple[tuple[str, ...], int | None]:
         """The tables that have come the least far, and the offset at which they meet the next ones, if any."""
-        places = {name: self._next_row(name) for name in names}
+        places = {name: self.next_row(name) for name in names}
         first, *later = sorted(set(places.values()))
         return tuple(name for name in names if places[name] == first), later[0] if later else None
 
@@ -197,7 +230,7 @@ class Keeper:
         """About how many rows of history a table does not have yet."""
         return self.history.count(self.tables[name].applied, self.history.end)
 
-    def _next_row(self, name: str) -> int:
+    def next_row(self, name: str) -> int:
         """The first offset that a table has not had, of those that have a row."""
         table = self.tables[name]
         gone = self.history.dropped(table.applied, table.mark) if table.applied else None
@@ -208,83 +241,49 @@ class Keeper:
             )
         return self.history.next_row(max(table.applied, self.history.start))
 
-    def clock(self, end: int) -> datetime:
-        """The broker's time at the end of a batch: what had expired then is gone from `retained` for good."""
-        found = self.history.time_at(end - 1)
-        return datetime.fromtimestamp((found or 0) / 1_000_000, UTC)
-
-    def _frame(self, batch: Batch) -> DataFrame:
-        return history_frame(self.spark, self.history, batch.start, batch.end)
-
-    def _by_topic(self, tables: list[Table], names: Sequence[str], batch: Batch) -> None:
-        frame = self._frame(batch)  # first, because it looks whether the files are whole
-        width = self.history.width(batch.start, batch.end)
-        topics = None
-        if batch.rows <= leaves.ROWS_ASKED:
-            topics = self.history.topics(batch.start, batch.end, None if "topic_stats" in names else CHANGES)
-        touched = []
-        for table in tables:
-            files = [file for file in table.files if not file.closed]
-            touched.append(leaves.Touched(files, []) if topics is None else leaves.touch(files, topics))
-        largest = max((part.files for part in touched), key=lambda files: sum(file.rows for file in files))
-        sample = partial(self.history.some_topics, batch.start, batch.end)
-        runs = leaves.share_out(largest, batch.rows, width, sample)
-        parts = [
-            Leaves(name, table.root, table.shape, [(file.path, file.low, file.high) for file in part.files], part.cuts)
-            for name, table, part in zip(names, tables, touched, strict=True)
-        ]
-        added = merge(self.spark, frame, runs, parts, micros(self.clock(batch.end)), leaves.LEAF_ROWS)
-        for name, table, part in zip(names, tables, touched, strict=True):
-            table.commit(added[name], part.files, batch.end, self.history.mark)
-
-    def _device_stats(self, table: Table, batch: Batch) -> None:
-        found = devices(self._frame(batch), self.template)
-        self._by_time(table, batch, lambda old: devices_after(old, found, self.template))
-
-    def _traffic(self, table: Table, batch: Batch) -> None:
-        found = traffic(self._frame(batch))
-        self._by_time(table, batch, lambda old: traffic_after(old, found))
-
-    def _by_time(self, table: Table, batch: Batch, after: Callable[[DataFrame], DataFrame]) -> None:
-        """Tables sorted by hour or minute: the batch touches what reaches into its own time."""
-        first, last = self.history.times(batch.start, batch.end)
-        touched = leaves.touch_between(table.files, first - timedelta(hours=1), last)
-        runs = leaves.share_out(touched.files)
-        merged = after(table.frame(self.spark, touched.files))
-        table.commit(leaves.rewrite(table, merged, runs, touched), touched.files, batch.end, self.history.mark)
-
     def follow_erasures(self) -> int:
         """Erase what has been erased from history, once the tables have come past it; returns how many rows went."""
-        tables = {name: self.tables[name] for name in erase.FOLLOWED}
-        done = min(table.erased for table in tables.values())
-        reached = min(self.tables[name].applied for name in BY_TOPIC)
+        done = min(table.erased for table in self.tables.values())
+        reached = min(self.tables[name].applied for name in self.following)
         # in order: who has followed one has followed all before it
         ready = list(takewhile(lambda one: reached >= min(one.upto + 1, self.history.end), self.history.erasures(done)))
-        return erase.follow(tables, ready) if ready else 0
+        if not ready:
+            return 0
+        with self._held(self.tables):
+            return erase.follow(self.tables, ready)
 
-    def refresh_hygiene(self, now: datetime, between: Callable[[], object] = bool) -> None:
-        """Make `hygiene` anew from `retained`; it is small, and time changes it even when nobody publishes.
+    def summarise(self, now: datetime) -> None:
+        """Make the tables that are summaries of others anew."""
+        for table in self.tables.values():
+            if not table.value.of:
+                continue
+            source = self.tables[table.value.of]
+            with source.lock:
+                applied, frame = source.applied, source.frame(self.spark)
+            rows = table.value.summarise(frame, now).toArrow()
+            rows = rows.select(table.value.schema.names).cast(table.value.schema).sort_by(table.value.sorted_by)
+            with table.lock:
+                added = []
+                if rows.num_rows:
+                    [report] = write_file(rows, table.root, table.value).to_pylist()
+                    added.append(add_action(Row(**report)))
+                table.commit(added, table.files, applied, self.history.mark)
 
-        Looking for it takes a while. `between` is called after each kind, for what cannot wait; what it does to
-        `retained` is the next one's business.
-        """
-        table, retained = self.tables["hygiene"], self.tables["retained"]
-        applied, parts = retained.applied, hygiene_parts(retained.frame(self.spark), now)
-        found = []
-        for part in parts:
-            found.append(part.toArrow().cast(table.shape.arrow))
-            between()
-        # in one chunk: Spark takes an empty one for the end
-        rows = self.spark.createDataFrame(pa.concat_tables(found).combine_chunks())
-        laid = rows.repartition(1).sortWithinPartitions("kind")
-        added = write_files(laid, table.root, table.shape, leaves.LEAF_ROWS)
-        table.commit(added, table.files, applied, self.history.mark)
+    def compact(self, least: int = 16) -> int:
+        """Merge the small files that no batch touches again, and so only grow in number; how many tables had some."""
+        gathered = 0
+        for table in self.tables.values():
+            with table.lock:
+                small = [file for file in table.closed() if file.size < WHOLE_BYTES // 2]
+                if len(small) >= least:
+                    table.commit(gather(self.spark, table, small, WHOLE_BYTES), small, None)
+                    gathered += 1
+        return gathered
 
-    def compact(self, name: str, least: int = 16) -> bool:
-        """Merge the small files of ended rows, which otherwise only grow in number."""
-        table = self.tables[name]
-        small = [file for file in table.ended() if file.size < WHOLE_BYTES // 2]
-        if len(small) < least:
-            return False
-        table.commit(gather(self.spark, table, small, WHOLE_BYTES), small, None)
-        return True
+    def tidy(self, keep_s: float, *, whole: bool = False) -> None:
+        """Delete files that no version has used for so long; `whole` folds the tables' logs too."""
+        for table in self.tables.values():
+            with table.lock:
+                table.sweep(keep_s)
+                if whole:
+                    table.tidy()

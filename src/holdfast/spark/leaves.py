@@ -1,9 +1,10 @@
 """Changing some rows of a sorted table: rewrite the files that may hold them, leave the rest alone.
 
-A table's files are leaves, each a sorted run of keys with exact bounds in the Delta log. A batch of changed keys
-touches the leaves whose bounds hold one of them; those are read, merged with the batch, and written anew. Correctness
-asks only that every old row of a changed key is in a touched leaf. That leaves rarely overlap is a matter of cost, and
-when they have become many and small the next batch touches all of them.
+A table's files are leaves, each a sorted run of keys with exact bounds in the Delta log. A batch is shared out by runs
+of keys. Whoever gets a run touches the leaves in it whose bounds hold one of the batch's keys: those are read, given
+to the table's step with the batch, and written anew. Correctness asks only that every old row of a changed key is in a
+touched leaf. That leaves rarely overlap is a matter of cost, and when they have become many and small the next batch
+touches all of them.
 """
 
 from bisect import bisect_left, bisect_right
@@ -11,31 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from deltalake.transaction import AddAction
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from holdfast.spark.delta import DataFile, Table
-from holdfast.spark.files import write_files
+from holdfast.spark.delta import DataFile
 from holdfast.spark.options import micros
 
 LEAF_ROWS = 50_000
 TASK_ROWS = 250_000
 TASK_BYTES = 64 << 20
-# Above this many rows a batch touches nearly every leaf, and asking which costs more than it saves.
-ROWS_ASKED = 50_000
-
-
-class Touched(NamedTuple):
-    """The leaves a batch rewrites, and those it leaves."""
-
-    files: list[DataFile]
-    others: list[DataFile]
-
-    @property
-    def cuts(self) -> list[Any]:
-        """Where no new file may reach across."""
-        return sorted(file.low for file in self.others)
+# With more keys than this a task touches nearly every leaf, and asking which costs more than it saves.
+KEYS_ASKED = 50_000
 
 
 class Runs(NamedTuple):
@@ -64,64 +51,63 @@ class Runs(NamedTuple):
 
         return within(0, len(self.bounds))
 
-    def spread(self, frame: DataFrame, key: str) -> DataFrame:
-        """One run a task. Spark's own range partitioning would compute the frame twice to find bounds."""
-        return frame.repartitionById(self.tasks, self.column(key)) if self.bounds else frame.repartition(1)
-
 
 def _literal(value: Any) -> Column:
     return F.timestamp_micros(F.lit(micros(value))) if isinstance(value, datetime) else F.lit(value)
 
 
-def touch(files: Sequence[DataFile], keys: Iterable[Any]) -> Touched:
-    """The leaves that may hold one of these keys; all of them when they have become many and small."""
-    if crowded(files):
-        return Touched(list(files), [])
-    values = sorted(keys)
-    return _parted(files, lambda file: bisect_left(values, file.low) < bisect_right(values, file.high))
+class Touched(NamedTuple):
+    """The leaves of a run that a batch rewrites, and where no new file may reach across: the lows of the others."""
+
+    files: list[DataFile]
+    cuts: list[Any]
 
 
-def touch_between(files: Sequence[DataFile], low: Any, high: Any) -> Touched:
-    """The leaves that may hold a key from `low` to `high`, both included."""
-    if crowded(files):
-        return Touched(list(files), [])
-    return _parted(files, lambda file: file.low <= high and file.high >= low)
+def touch(files: Sequence[DataFile], ends: tuple[Any, Any], keys: Iterable[Any] | None) -> Touched:
+    """The leaves of a run that may hold one of these keys; all of them when nobody asked which keys there are.
 
-
-def _parted(files: Sequence[DataFile], inside: Callable[[DataFile], bool]) -> Touched:
-    return Touched([file for file in files if inside(file)], [file for file in files if not inside(file)])
+    A leaf that reaches across the end of a run goes whenever any of them is rewritten: each run takes its share.
+    """
+    low, high = ends
+    values = None if keys is None else sorted(keys)
+    touched, cuts = [], []
+    for file in files:
+        if (high is not None and file.low >= high) or (low is not None and file.high < low):
+            continue
+        shared = (low is not None and file.low < low) or (high is not None and file.high >= high)
+        if shared or values is None or bisect_left(values, file.low) < bisect_right(values, file.high):
+            touched.append(file)
+        else:
+            cuts.append(file.low)
+    return Touched(touched, sorted(cuts))
 
 
 def crowded(files: Sequence[DataFile]) -> bool:
     return len(files) > 16 + 3 * sum(file.rows for file in files) // LEAF_ROWS
 
 
-def share_out(
-    files: Sequence[DataFile], incoming: int = 0, width: int = 0, sample: Callable[[], Iterable[Any]] = tuple
-) -> Runs:
+def share_out(files: Sequence[DataFile], incoming: int, width: int, sample: Callable[[], Iterable[Any]]) -> Runs:
     """Runs of about equal work, for leaves to rewrite and so many incoming rows of so many bytes each.
 
-    `sample` gives some of the incoming keys, to see how they are spread. A leaf counts where it begins.
+    `sample` gives some of the incoming keys: they show which leaves are touched, and where the work lies. A leaf counts
+    where it begins.
     """
-    rows = incoming + sum(file.rows for file in files)
-    tasks = 1 + max(rows // TASK_ROWS, rows * width // TASK_BYTES)
-    if tasks == 1:
+    if _tasks(incoming + sum(file.rows for file in files), width) == 1:
         return Runs([])
-    drawn = list(sample())
-    points = [(file.low, float(file.rows)) for file in files]
+    drawn = sorted(sample())
+    touched = [file for file in files if bisect_left(drawn, file.low) < bisect_right(drawn, file.high)]
+    rows = incoming + sum(file.rows for file in touched)
+    points = [(file.low, float(file.rows)) for file in touched]
     points += [(key, incoming / len(drawn)) for key in drawn]
     bounds: list[Any] = []
     gathered = 0.0
     for key, weight in sorted(points):
-        if gathered >= rows / tasks and key not in bounds[-1:]:
+        if gathered >= rows / _tasks(rows, width) and key not in bounds[-1:]:
             bounds.append(key)
             gathered = 0.0
         gathered += weight
     return Runs(bounds)
 
 
-def rewrite(table: Table, frame: DataFrame, runs: Runs, touched: Touched) -> list[AddAction]:
-    """Write rows as the files that take the place of the touched leaves."""
-    key = table.shape.key
-    laid = runs.spread(frame, key).sortWithinPartitions(key)
-    return write_files(laid, table.root, table.shape, LEAF_ROWS, touched.cuts)
+def _tasks(rows: int, width: int) -> int:
+    return 1 + max(rows // TASK_ROWS, rows * width // TASK_BYTES)

@@ -1,135 +1,197 @@
-"""A batch of history into all tables that are sorted by topic, in one pass over its rows.
+"""A batch of history into tables that are sorted by the same key, in one pass over its rows.
 
-The batch is shared out by runs of topics. The task that gets a run reads what the tables hold there, straight from
-their files, merges, and writes the files that take their place. Held rows never pass through the JVM, and a batch is
-read and moved once for all tables.
+The batch is shared out by runs of keys. The task that gets a run reads what the tables hold there, straight from their
+files, calls each table's step, and writes the files that take their place. Held rows never pass through the JVM, and a
+batch is moved once for all tables of a pass.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from holdfast.history.schema import COLUMNS, OUTCOME_CLEARED, OUTCOME_SET
-from holdfast.spark.delta import CLOSED, OPEN, Shape
+from holdfast.spark.delta import CLOSED, OPEN, DataFile
+from holdfast.spark.derived import Batch, DerivedTable
 from holdfast.spark.files import REPORT_SCHEMA, LeafWriter, add_action, read_file
-from holdfast.spark.fold import changes, is_change
-from holdfast.spark.leaves import Runs
-from holdfast.spark.succession import CLEARED, LIVE, REFUSED, RETAINED, SET, intervals_after, retained_after
-from holdfast.spark.topic_stats import publisher_bit, topic_stats_after
+from holdfast.spark.leaves import KEYS_ASKED, Runs, touch
 
-BY_TOPIC = ("retained", "retained_intervals", "topic_stats")
-_TYPES = dict(COLUMNS)
-_KEPT = ("topic", "offset", "timestamp")
+RUN, MARK = "run of keys", "names its run"
+# Files of rows that ended are read by moment, and may be larger.
+CLOSED_LEAVES = 5
 
 
-class Leaves(NamedTuple):
-    """The leaves of one table that a batch rewrites, as a task needs to know them."""
+class Part(NamedTuple):
+    """One table in a pass, as a task needs to know it: the leaves that may be touched, or must be where `crowded`."""
 
-    table: str
+    value: DerivedTable
     root: str
-    shape: Shape
-    files: list[tuple[str, Any, Any]]  # path, lowest and highest topic
-    cuts: list[Any]
+    leaves: list[DataFile]
+    crowded: bool
+    leaf_rows: int
 
 
-def merge(
-    spark: SparkSession, batch: DataFrame, runs: Runs, leaves: list[Leaves], at_us: int, leaf_rows: int
-) -> dict[str, list[AddAction]]:
-    """The new files of each table, written by executors; nobody knows them before they are committed."""
-    names = [part.table for part in leaves]
-    laid = _laid_out(spark, batch, runs, names)
-    task = _Task(runs, leaves, at_us, leaf_rows)
-    found: dict[str, list[AddAction]] = {name: [] for name in names}
-    for report in laid.mapInArrow(task, f"table string, {REPORT_SCHEMA}").collect():
-        found[report.table].append(add_action(report))
+class Change(NamedTuple):
+    added: list[AddAction]
+    removed: set[str]
+
+
+def passes(tables: Sequence[DerivedTable]) -> list[tuple[DerivedTable, ...]]:
+    """Tables that can share a pass: the same key, and nothing of the same name with another meaning."""
+    found: list[list[DerivedTable]] = []
+    for table in tables:
+        for group in found:
+            if all(_agree(table, other) for other in group):
+                group.append(table)
+                break
+        else:
+            found.append([table])
+    return [tuple(group) for group in found]
+
+
+def _agree(one: DerivedTable, other: DerivedTable) -> bool:
+    if one.groups or other.groups or not one.key or one.key[:1] != other.key[:1]:
+        return False
+    return all(one.takes[name] == other.takes[name] for name in one.takes.keys() & other.takes.keys())
+
+
+def merge(spark: SparkSession, frame: DataFrame, runs: Runs, parts: list[Part], batch: Batch) -> dict[str, Change]:
+    """What becomes of each table. Executors write the files; nobody knows them before they are committed."""
+    laid = lay_out(spark, frame, runs, [part.value for part in parts])
+    found = {part.value.name: Change([], set()) for part in parts}
+    for report in laid.mapInArrow(_Task(runs, parts, batch), f"table string, {REPORT_SCHEMA}").collect():
+        if report.rows:
+            found[report.table].added.append(add_action(report))
+        else:
+            found[report.table].removed.add(report.path)
     return found
 
 
-def _laid_out(spark: SparkSession, batch: DataFrame, runs: Runs, names: list[str]) -> DataFrame:
-    """The batch in the columns that these tables need, a run a partition.
+def lay_out(spark: SparkSession, frame: DataFrame, runs: Runs, tables: list[DerivedTable]) -> DataFrame:
+    """The batch in the columns that these tables take, a run a partition.
 
-    Every partition also gets a row without a topic that names its run, so that a run in which the batch has nothing
-    is written too.
+    Every partition also gets a row that names its run, so that a run in which the batch has nothing is written too.
     """
-    counted = "topic_stats" in names
-    whole = [name for name in RETAINED if name not in _KEPT] if set(names) != {"topic_stats"} else []
-    kind = F.when(F.col("outcome") == OUTCOME_SET, F.lit(SET)).when(F.col("outcome") == OUTCOME_CLEARED, F.lit(CLEARED))
-    kind = kind.when(F.col("outcome").startswith("refused"), F.lit(REFUSED)).otherwise(F.lit(LIVE))
-    columns = {
-        **{name: F.col(name) for name in _KEPT},
-        # a message that changed nothing is counted only
-        **{name: F.when(is_change(), F.col(name)) if counted else F.col(name) for name in whole},
-        "kind": kind.cast("byte"),
-        **({"size": F.length("payload"), "bit": publisher_bit()} if counted else {}),
-        "run": runs.column("topic").cast("int"),
-    }
-    types = {**_TYPES, "kind": "byte", "size": "int", "bit": "long"}
-    marks = {name: F.lit(None).cast(types[name]) for name in columns if name != "run"}
-    marks["run"] = F.col("id").cast("int")
-    rows = (batch if counted else changes(batch)).select(*(column.alias(name) for name, column in columns.items()))
-    marked = rows.union(spark.range(runs.tasks).select(*(column.alias(name) for name, column in marks.items())))
-    return marked.repartitionById(runs.tasks, F.col("run"))
+    rows = _taken(frame, tables)
+    key = tables[0].key
+    if not key:
+        return rows.coalesce(runs.tasks)
+    rows = rows.where(F.col(key[0]).isNotNull())
+    rows = rows.withColumns({RUN: runs.column(key[0]).cast("int"), MARK: F.lit(False)})
+    nothing = [F.lit(None).cast(kind.dataType).alias(kind.name) for kind in rows.schema.fields[:-2]]
+    marks = spark.range(0, runs.tasks, 1, 1).select(*nothing, F.col("id").cast("int").alias(RUN), F.lit(True))
+    return rows.union(marks).repartitionById(runs.tasks, F.col(RUN))
+
+
+def _taken(frame: DataFrame, tables: list[DerivedTable]) -> DataFrame:
+    """The columns that the tables take, and for each of them which rows, where it takes not all."""
+    wanted = {table.name: F.coalesce(F.expr(table.where), F.lit(False)) for table in tables if table.where}
+    if len(wanted) == len(tables):
+        frame = frame.where(reduce(or_, wanted.values()))
+    if tables[0].groups:
+        [table] = tables
+        by = [F.expr(text).alias(name) for name, text in table.takes.items()]
+        return frame.groupBy(*by).agg(*(F.expr(text).alias(name) for name, text in table.groups.items()))
+    columns: dict[str, Column] = {}
+    for name, text in {name: text for table in tables for name, text in table.takes.items()}.items():
+        users = [table for table in tables if name in table.takes]
+        some = len(users) < len(tables) and all(user.where for user in users)
+        # a row that only others take is moved without it
+        columns[name] = (
+            F.when(reduce(or_, (wanted[user.name] for user in users)), F.expr(text)) if some else F.expr(text)
+        )
+    columns |= {_wanted(name): column for name, column in wanted.items() if len({t.where for t in tables}) > 1}
+    return frame.select(*(column.alias(name) for name, column in columns.items()))
+
+
+def _wanted(name: str) -> str:
+    return f"taken by {name}"
 
 
 class _Task:
-    """Runs in an executor: takes the rows of one run, leaves files, reports them."""
+    """Runs in an executor: takes the rows of one run, leaves files, reports them and those that they replace."""
 
-    def __init__(self, runs: Runs, leaves: list[Leaves], at_us: int, leaf_rows: int) -> None:
-        self.runs, self.leaves, self.at_us, self.leaf_rows = runs, leaves, at_us, leaf_rows
+    def __init__(self, runs: Runs, parts: list[Part], batch: Batch) -> None:
+        self.runs, self.parts, self.batch = runs, parts, batch
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        received = pa.Table.from_batches(list(batches))
-        marks = pc.is_null(received["topic"])
-        [run] = received["run"].filter(marks).to_pylist()
-        rows = received.filter(pc.invert(marks)).combine_chunks()
-        del received
-        kinds = rows["kind"]
-        changed = rows.filter(pc.or_(pc.equal(kinds, SET), pc.equal(kinds, CLEARED)))
-        for part in self.leaves:
-            yield from self._follow(part, rows if part.table == "topic_stats" else changed, run)
-
-    def _follow(self, part: Leaves, rows: pa.Table, run: int) -> Iterator[pa.RecordBatch]:
-        held = self._held(part, run)
-        if part.table == "retained_intervals":
-            still, over = intervals_after(held, _as(rows, held)) if rows.num_rows else (held, held.slice(0, 0))
-            yield from _reports(part, LeafWriter(part.root, part.shape, self.leaf_rows * 5, [], CLOSED), over)
-            yield from _reports(part, LeafWriter(part.root, part.shape, self.leaf_rows, part.cuts, OPEN), still)
+        found = list(batches)
+        if not found:
             return
-        if rows.num_rows and part.table == "retained":
-            held = retained_after(held, _as(rows, held), self.at_us)
-        elif rows.num_rows:
-            held = topic_stats_after(held, rows)
-        yield from _reports(part, LeafWriter(part.root, part.shape, self.leaf_rows, part.cuts), held)
+        rows = pa.Table.from_batches(found)
+        del found
+        run = 0
+        if RUN in rows.column_names:
+            marks = rows[MARK]
+            [run] = rows[RUN].filter(marks).to_pylist()
+            rows = rows.filter(pc.invert(marks)).drop_columns([RUN, MARK])
+        rows = rows.combine_chunks()
+        for part in self.parts:
+            for report in self._follow(part, _of(rows, part.value), run):
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array([part.value.name] * report.num_rows), *report.columns],
+                    names=["table", *report.schema.names],
+                )
 
-    def _held(self, part: Leaves, run: int) -> pa.Table:
-        """What the table holds in this run. A leaf may reach across the end of one: each task takes its share."""
-        low, high = self.runs.ends(run)
-        found = [part.shape.arrow.empty_table()]
-        for path, first, last in part.files:
-            if (high is not None and first >= high) or (low is not None and last < low):
-                continue
-            table = read_file(part.root, path, part.shape)
-            if low is not None and first < low:
-                table = table.filter(pc.greater_equal(table["topic"], low))
-            if high is not None and last >= high:
-                table = table.filter(pc.less(table["topic"], high))
-            found.append(table)
-        return pa.concat_tables(found).combine_chunks()
+    def _follow(self, part: Part, rows: pa.Table, run: int) -> Iterator[pa.RecordBatch]:
+        value, ends = part.value, self.runs.ends(run)
+        keys = None
+        if value.key and not part.crowded:
+            keys = pc.unique(rows[value.sorted_by])
+            keys = keys.to_pylist() if len(keys) <= KEYS_ASKED else None
+        touched = touch(part.leaves, ends, keys)
+        held = read_share(part, touched.files, ends)
+        after = value.follow(held, rows, self.batch) if rows.num_rows else held
+        yield from write_leaves(part, after, touched.cuts)
+        for file in touched.files:
+            yield pa.RecordBatch.from_pydict({"path": [file.path], "size": [0], "rows": [0], "stats": [""]})
 
 
-def _as(rows: pa.Table, held: pa.Table) -> pa.Table:
-    """The batch's columns in the held rows' types: Spark and Parquet name the parts of a list differently."""
-    columns = [rows[name].cast(held.schema.field(name).type) for name in RETAINED]
-    return pa.table([*columns, rows["kind"]], names=[*RETAINED, "kind"])
+def _of(rows: pa.Table, value: DerivedTable) -> pa.Table:
+    """What a table takes of the rows, in its own types: Spark and Parquet name the parts of a list differently."""
+    if _wanted(value.name) in rows.column_names:
+        rows = rows.filter(rows[_wanted(value.name)])
+    known = {field.name: field.type for field in value.schema}
+    names = [*value.takes, *value.groups]
+    columns = [rows[name].cast(known[name]) if name in known else rows[name] for name in names]
+    return pa.table(columns, names=names)
 
 
-def _reports(part: Leaves, writer: LeafWriter, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    for report in [*writer.add(rows), *writer.close()]:
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([part.table] * report.num_rows), *report.columns], names=["table", *report.schema.names]
-        )
+def read_share(part: Part, files: Sequence[DataFile], ends: tuple[object, object]) -> pa.Table:
+    """What these leaves hold of a run. A leaf may reach across the end of one: each task takes its share."""
+    low, high = ends
+    found = [part.value.schema.empty_table()]
+    for file in files:
+        table = read_file(part.root, file.path, part.value)
+        if low is not None and file.low < low:
+            table = table.filter(pc.field(part.value.sorted_by) >= pa.scalar(low))
+        if high is not None and file.high >= high:
+            table = table.filter(pc.field(part.value.sorted_by) < pa.scalar(high))
+        found.append(table)
+    return pa.concat_tables(found).combine_chunks()
+
+
+def write_leaves(part: Part, rows: pa.Table, cuts: list[object]) -> Iterator[pa.RecordBatch]:
+    value = part.value
+    rows = rows.select(value.schema.names).cast(value.schema)
+    if not value.key:
+        yield from _written(LeafWriter(part.root, value, part.leaf_rows * CLOSED_LEAVES, [], CLOSED), rows)
+        return
+    if value.ended:
+        over = pc.is_valid(rows[value.ended])
+        closed, rows = rows.filter(over), rows.filter(pc.invert(over))
+        yield from _written(LeafWriter(part.root, value, part.leaf_rows * CLOSED_LEAVES, [], CLOSED), closed)
+    keys = rows[value.sorted_by].combine_chunks()
+    if not pc.all(pc.less_equal(keys.slice(0, max(0, len(keys) - 1)), keys.slice(1))).as_py():
+        rows = rows.take(pc.sort_indices(keys))
+    yield from _written(LeafWriter(part.root, value, part.leaf_rows, cuts, OPEN if value.ended else ""), rows)
+
+
+def _written(writer: LeafWriter, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    yield from writer.add(rows)
+    yield from writer.close()

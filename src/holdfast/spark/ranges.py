@@ -10,7 +10,8 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -262,32 +263,23 @@ class History:
                 best = latest if best is None else max(best, latest)
         return best
 
-    def some_topics(self, start: int, end: int) -> list[str]:
-        """Topics of some rows of a range: enough to see how its topics are spread over the alphabet."""
+    def sample(self, start: int, end: int, most: int, columns: Sequence[str] | None) -> pa.Table:
+        """Some rows of a range from several places of it, or all of them when they are fewer than `most`.
+
+        Rows of a large range are only near it: enough to see how its keys are spread.
+        """
+        wanted = arrow_schema() if columns is None else pa.schema([arrow_schema().field(name) for name in columns])
         files = self.holding(start, end)
-        found: list[str] = []
-        for path in files[:: 1 + len(files) // 4]:
+        if self.count(start, end) <= most:
+            piece = Piece(start, end, files)
+            return pa.Table.from_batches(read_piece(piece, self.location, wanted, None, True), wanted)
+        some = files[:: 1 + len(files) // 8]
+        found = []
+        for path in some:
             with open_file(path, self.filesystem) as opened:
-                topics = opened.read_row_group(0, columns=["topic"])["topic"]
-            found += topics.take(list(range(0, len(topics), 1 + len(topics) // 1024))).to_pylist()
-        return found
-
-    def topics(self, start: int, end: int, outcomes: Sequence[str] | None) -> set[str]:
-        """The topics of a range, or of its rows with one of these outcomes."""
-        schema = pa.schema([arrow_schema().field(name) for name in ("topic", "outcome")])
-        found: set[str] = set()
-        for rows in read_piece(Piece(start, end, self.holding(start, end)), self.location, schema, None, True):
-            if outcomes is not None:
-                rows = rows.filter(pc.is_in(rows.column("outcome"), pa.array(outcomes)))
-            found.update(rows.column("topic").unique().to_pylist())
-        return found
-
-    def times(self, start: int, end: int) -> tuple[datetime, datetime]:
-        """From when to when the rows of a range are, or a little more."""
-        files = self.between(start, end)
-        first, last = min(file.first_us for file in files), max(file.last_us for file in files)
-        epoch = datetime.fromtimestamp(0, UTC)
-        return epoch + timedelta(microseconds=first), epoch + timedelta(microseconds=last)
+                batches = opened.iter_batches(most // 8, row_groups=[0], columns=wanted.names, use_threads=False)
+                found += [_shaped(batch, wanted) for batch in islice(batches, 1)]
+        return pa.Table.from_batches(found, wanted)
 
     def width(self, start: int, end: int) -> int:
         """About how many bytes a row of this range has in memory; files are compressed."""
@@ -348,12 +340,15 @@ class History:
     def _cuts_within(self, file: HistoryFile, rows_per_piece: int) -> tuple[list[int], int]:
         """Cuts at row groups: a cut inside one would have it decoded twice."""
         cuts, gathered = [], 0
-        with open_file(file.path, self.filesystem) as opened:
-            for rows, low, _high, _size in _row_groups(opened):
-                if gathered >= rows_per_piece and low is not None:
-                    cuts.append(low)
-                    gathered = 0
-                gathered += rows
+        try:
+            with open_file(file.path, self.filesystem) as opened:
+                for rows, low, _high, _size in _row_groups(opened):
+                    if gathered >= rows_per_piece and low is not None:
+                        cuts.append(low)
+                        gathered = 0
+                    gathered += rows
+        except FileNotFoundError:  # its rows have moved since: whoever reads them finds them, in one piece
+            return [], file.rows
         return cuts, gathered
 
 

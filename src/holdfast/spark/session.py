@@ -115,6 +115,8 @@ def start_session(
             shuffle_partitions or (max(cores, 4) if master.startswith("local") else 64)
         ),
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
+        # several queries at once: one that somebody waits for need not stand behind the others
+        "spark.scheduler.mode": "FAIR",
         **(local if master.startswith("local") else {}),
         **given,
     }

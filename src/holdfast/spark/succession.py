@@ -11,13 +11,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.spark.tables import INTERVALS_SHAPE, RETAINED_SHAPE
+from holdfast.history.schema import OUTCOME_CLEARED, OUTCOME_SET, arrow_schema
+from holdfast.spark.derived import Batch
+from holdfast.spark.fold import RETAINED_COLUMNS
 
 Numbers = np.ndarray[tuple[int], np.dtype[Any]]
 
 # The column `kind` of a batch: the outcome as a number.
 LIVE, SET, CLEARED, REFUSED = range(4)
-RETAINED: Final = [name for name, _ in RETAINED_SHAPE.columns]
+KIND: Final = (
+    f"cast(CASE WHEN outcome = '{OUTCOME_SET}' THEN {SET} WHEN outcome = '{OUTCOME_CLEARED}' THEN {CLEARED} "
+    f"WHEN startswith(outcome, 'refused') THEN {REFUSED} ELSE {LIVE} END AS byte)"
+)
+CHANGED: Final = f"outcome IN ('{OUTCOME_SET}', '{OUTCOME_CLEARED}')"
+RETAINED: Final = list(RETAINED_COLUMNS)
+RETAINED_SCHEMA: Final = pa.schema([arrow_schema().field(name) for name in RETAINED])
+_TIME: Final = pa.timestamp("us", tz="UTC")
+INTERVALS_SCHEMA: Final = pa.schema(
+    [*RETAINED_SCHEMA, ("valid_from", _TIME), ("valid_to", _TIME), ("to_offset", pa.int64())]
+)
 
 
 class Ranks(NamedTuple):
@@ -43,7 +55,7 @@ def rank(held: pa.Table, batch: pa.Table) -> Ranks:
     return Ranks(codes[: held.num_rows], codes[held.num_rows :], len(places))
 
 
-def retained_after(held: pa.Table, changes: pa.Table, at_us: int) -> pa.Table:
+def retained_after(held: pa.Table, changes: pa.Table, batch: Batch) -> pa.Table:
     """The retained set: of each topic the last change decides, and what had expired by then is gone."""
     ranks = rank(held, changes)
     order = np.lexsort((changes["offset"].to_numpy(), ranks.batch))
@@ -53,14 +65,14 @@ def retained_after(held: pa.Table, changes: pa.Table, at_us: int) -> pa.Table:
     stays = np.flatnonzero(~ranks.changed())
     rows = pa.concat_tables([held.take(stays), changes.select(RETAINED).take(new)])
     expires = rows["expires_at"].cast(pa.int64())
-    alive = pc.or_kleene(pc.is_null(expires), pc.greater(expires, at_us)).to_numpy()
+    alive = pc.or_kleene(pc.is_null(expires), pc.greater(expires, batch.at_us)).to_numpy()
     places = np.r_[ranks.held[stays], ranks.batch[new]]
     order = np.argsort(places, kind="stable")
     return rows.take(order[alive[order]])
 
 
-def intervals_after(held: pa.Table, changes: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The intervals that still hold, by topic, and those that the batch ended.
+def intervals_after(held: pa.Table, changes: pa.Table, _batch: Batch) -> pa.Table:
+    """The intervals that still hold, by topic, and after them those that the batch ended.
 
     An interval reaches from its row to the topic's next change or to its expiry; `to_offset` is the row that ended it.
     """
@@ -83,12 +95,12 @@ def intervals_after(held: pa.Table, changes: pa.Table) -> tuple[pa.Table, pa.Tab
         .append_column("valid_from", spans["timestamp"])
         .append_column("valid_to", pc.min_element_wise(next_at, expires_at))
         .append_column("to_offset", pa.array(offset[following], mask=last[sets]))
-    ).cast(INTERVALS_SHAPE.arrow)
+    ).cast(INTERVALS_SCHEMA)
     holds = last[sets]
     stays = np.flatnonzero(~ended)
     still = pa.concat_tables([held.take(stays), spans.filter(holds)])
     places = np.r_[ranks.held[stays], codes[sets[holds]]]
-    return still.take(np.argsort(places, kind="stable")), spans.filter(~holds)
+    return pa.concat_tables([still.take(np.argsort(places, kind="stable")), spans.filter(~holds)])
 
 
 def lasts(codes: Numbers) -> Numbers:

@@ -1,97 +1,95 @@
-"""What each table of the pipeline holds and how a batch of history changes it. Functions of DataFrames only.
+"""The tables of the pipeline: six values. A seventh is one more entry here."""
 
-`*_SHAPE` names the columns; `*_after(old, batch)` gives the rows that take the place of `old`. A merge must be exact
-however history was cut into batches: that is what the tests compare.
-"""
+from functools import partial
+from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from holdfast.history.schema import COLUMNS, OUTCOME_SET
-from holdfast.spark.delta import Shape
-from holdfast.spark.fold import RETAINED_COLUMNS
+from holdfast.spark.counts import DEVICES_SCHEMA, TRAFFIC_SCHEMA, devices_after, traffic_after
+from holdfast.spark.derived import DerivedTable
+from holdfast.spark.hygiene import HYGIENE_SCHEMA, hygiene
+from holdfast.spark.succession import (
+    CHANGED,
+    INTERVALS_SCHEMA,
+    KIND,
+    RETAINED,
+    RETAINED_SCHEMA,
+    intervals_after,
+    retained_after,
+)
+from holdfast.spark.topic_stats import PUBLISHER_BIT, TOPIC_STATS_SCHEMA, topic_stats_after
 from holdfast.spark.topics import TopicTemplate
 
-_TYPES = dict(COLUMNS)
-RETAINED_SHAPE = Shape(tuple((name, _TYPES[name]) for name in RETAINED_COLUMNS), key="topic")
-INTERVALS_SHAPE = Shape(
-    (*RETAINED_SHAPE.columns, ("valid_from", "timestamp"), ("valid_to", "timestamp"), ("to_offset", "long")),
-    key="topic",
+DEFAULT_TEMPLATE: Final = "site/{site}/line/{line}/{device}/#"
+_CHANGES: Final = {**{name: f"`{name}`" for name in RETAINED}, "kind": KIND}
+_SUMS: Final = {"messages": "count(*)", "bytes": "cast(sum(length(payload)) AS long)"}
+
+RETAINED_TABLE: Final = DerivedTable(
+    "retained", RETAINED_SCHEMA, ("topic",), retained_after, takes=_CHANGES, where=CHANGED, eager=True
+)
+INTERVALS_TABLE: Final = DerivedTable(
+    "retained_intervals",
+    INTERVALS_SCHEMA,
+    ("topic", "offset"),
+    intervals_after,
+    takes=_CHANGES,
+    where=CHANGED,
     ended="to_offset",
 )
-TRAFFIC_SHAPE = Shape(
-    (
-        ("minute", "timestamp"),
-        ("outcome", "string"),
-        ("protocol", "string"),
-        ("messages", "long"),
-        ("bytes", "long"),
-    ),
-    key="minute",
+TOPIC_STATS_TABLE: Final = DerivedTable(
+    "topic_stats",
+    TOPIC_STATS_SCHEMA,
+    ("topic",),
+    topic_stats_after,
+    takes={
+        **{name: f"`{name}`" for name in ("topic", "offset", "timestamp")},
+        "kind": KIND,
+        "size": "length(payload)",
+        "bit": PUBLISHER_BIT,
+    },
 )
-DEVICES_SHAPE = Shape(
-    (
-        ("hour", "timestamp"),
-        ("device", "string"),
-        ("fields", "map<string,string>"),
-        ("messages", "long"),
-        ("bytes", "long"),
-        ("sets", "long"),
-        ("refused", "long"),
-        ("first_seen", "timestamp"),
-        ("last_seen", "timestamp"),
-    ),
-    key="hour",
+TRAFFIC_TABLE: Final = DerivedTable(
+    "traffic",
+    TRAFFIC_SCHEMA,
+    ("minute", "outcome", "protocol"),
+    traffic_after,
+    takes={"minute": "date_trunc('MINUTE', timestamp)", "outcome": "outcome", "protocol": "protocol"},
+    groups=_SUMS,
 )
+HYGIENE_TABLE: Final = DerivedTable("hygiene", HYGIENE_SCHEMA, ("kind", "topic"), hygiene, of="retained")
 
 
-def traffic(batch: DataFrame) -> DataFrame:
-    """Messages and bytes of each minute, by outcome and protocol."""
-    return batch.groupBy(F.date_trunc("minute", "timestamp").alias("minute"), "outcome", "protocol").agg(
-        F.count("*").alias("messages"), F.sum(F.length("payload")).cast("long").alias("bytes")
+def device_stats(template: TopicTemplate) -> DerivedTable:
+    """Each device's hours. A device is the named levels of a topic, joined."""
+    levels = ", ".join(f"get(split(topic, '/'), {place})" for place in template.places.values())
+    return DerivedTable(
+        "device_stats",
+        DEVICES_SCHEMA,
+        ("hour", "device"),
+        partial(devices_after, names=tuple(template.names)),
+        takes={"hour": "date_trunc('HOUR', timestamp)", "device": f"concat_ws('/', {levels})"},
+        where=template.filter.sql(),
+        groups={
+            **_SUMS,
+            "sets": "count_if(outcome = 'set')",
+            "refused": "count_if(startswith(outcome, 'refused'))",
+            "first_seen": "min(timestamp)",
+            "last_seen": "max(timestamp)",
+        },
+        rule=template.text,
     )
 
 
-def traffic_after(old: DataFrame, new: DataFrame) -> DataFrame:
+def pipeline_tables(template: str = DEFAULT_TEMPLATE) -> tuple[DerivedTable, ...]:
+    """The tables, with this template of a device's topics."""
     return (
-        old.unionByName(new)
-        .groupBy("minute", "outcome", "protocol")
-        .agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
+        RETAINED_TABLE,
+        INTERVALS_TABLE,
+        TOPIC_STATS_TABLE,
+        device_stats(TopicTemplate(template)),
+        TRAFFIC_TABLE,
+        HYGIENE_TABLE,
     )
 
 
-def devices(batch: DataFrame, template: TopicTemplate) -> DataFrame:
-    """What each message of a device of the template adds to its hour. A device is its named levels, joined."""
-    rows = batch.where(template.filter.column(F.col("topic")))
-    return rows.select(
-        F.date_trunc("hour", "timestamp").alias("hour"),
-        F.concat_ws("/", *template.fields(F.col("topic")).values()).alias("device"),
-        F.lit(1).cast("long").alias("messages"),
-        F.length("payload").cast("long").alias("bytes"),
-        (F.col("outcome") == OUTCOME_SET).cast("long").alias("sets"),
-        F.col("outcome").startswith("refused").cast("long").alias("refused"),
-        F.col("timestamp").alias("first_seen"),
-        F.col("timestamp").alias("last_seen"),
-    )
-
-
-def devices_after(old: DataFrame, new: DataFrame, template: TopicTemplate) -> DataFrame:
-    merged = (
-        old.drop("fields")
-        .unionByName(new)
-        .groupBy("hour", "device")
-        .agg(
-            *(F.sum(name).alias(name) for name in ("messages", "bytes", "sets", "refused")),
-            F.min("first_seen").alias("first_seen"),
-            F.max("last_seen").alias("last_seen"),
-        )
-    )
-    return merged.withColumn("fields", _named(template))
-
-
-def _named(template: TopicTemplate) -> Column:
-    """A level holds no slash, so the device's own name gives its levels back."""
-    levels = F.split("device", "/")
-    return F.create_map(
-        *(part for place, name in enumerate(template.names) for part in (F.lit(name), F.get(levels, F.lit(place))))
-    )
+TABLES: Final = {table.name: table for table in pipeline_tables()}
+# Those that follow history row by row, rather than another table.
+FOLLOWING: Final = tuple(name for name, table in TABLES.items() if not table.of)

@@ -11,40 +11,35 @@ groups as rows cost ten times as much.
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
-from holdfast.spark.delta import Shape
+from holdfast.spark.derived import Batch
 from holdfast.spark.succession import CLEARED, REFUSED, SET, Numbers, firsts, lasts, rank
 
 PERIODS = {"minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
 SUMS = ("messages", "bytes", "sets", "clears", "refused")
-TOPIC_STATS_SHAPE = Shape(
-    (
-        ("topic", "string"),
-        *((name, "long") for name in SUMS),
-        ("smallest", "int"),
-        ("largest", "int"),
-        ("publishers", "long"),
-        ("publisher_bits", "long"),
-        ("first_seen", "timestamp"),
-        ("last_seen", "timestamp"),
-        ("mean_gap_us", "long"),
-        ("longest_gap_us", "long"),
-        *((period, "timestamp") for period in PERIODS),
-        *((f"per_{period}", "long") for period in PERIODS),
-        *((f"peak_per_{period}", "long") for period in PERIODS),
-    ),
-    key="topic",
+_TIME = pa.timestamp("us", tz="UTC")
+TOPIC_STATS_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        *((name, pa.int64()) for name in SUMS),
+        ("smallest", pa.int32()),
+        ("largest", pa.int32()),
+        ("publishers", pa.int64()),
+        ("publisher_bits", pa.int64()),
+        ("first_seen", _TIME),
+        ("last_seen", _TIME),
+        ("mean_gap_us", pa.int64()),
+        ("longest_gap_us", pa.int64()),
+        *((period, _TIME) for period in PERIODS),
+        *((f"per_{period}", pa.int64()) for period in PERIODS),
+        *((f"peak_per_{period}", pa.int64()) for period in PERIODS),
+    ]
 )
+# One bit of 64, by who published. Spark adds it to a batch, because its hash made the bits of earlier tables.
+PUBLISHER_BIT = "shiftleft(1L, cast(pmod(xxhash64(client_id), 64) AS INT))"
 
 
-def publisher_bit() -> Column:
-    """One bit of 64, by who published: what Spark adds to a batch, because its hash made the bits of earlier tables."""
-    return F.expr("shiftleft(1L, cast(pmod(xxhash64(client_id), 64) AS INT))")
-
-
-def topic_stats_after(held: pa.Table, rows: pa.Table) -> pa.Table:
+def topic_stats_after(held: pa.Table, rows: pa.Table, _batch: Batch) -> pa.Table:
     """Statistics kept so far, with those of a batch added; by topic."""
     ranks = rank(held, rows)
     order = np.lexsort((rows["offset"].to_numpy(), ranks.batch))
@@ -136,7 +131,7 @@ def _merged(was: pa.Table, now: dict[str, pa.Array], topics: pa.ChunkedArray) ->
         columns[period] = now[f"last_{period}"]
         columns[f"per_{period}"] = pc.coalesce(pc.if_else(whole, seam, None), now[f"per_{period}"])
         columns[f"peak_per_{period}"] = pc.max_element_wise(was[f"peak_per_{period}"], now[f"peak_per_{period}"], seam)
-    schema = TOPIC_STATS_SHAPE.arrow
+    schema = TOPIC_STATS_SCHEMA
     return pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema)
 
 

@@ -87,22 +87,21 @@ class TopicFilter:
         return found & ~topic.startswith("$") if self.hides_dollar else found
 
     def sql(self, topic: str = "topic") -> str:
-        """The same as an SQL condition on a column of this name."""
+        """The same as a condition in Spark's SQL."""
         if self.wild:
-            found = f"{topic} rlike {sql_text(self.pattern())}"
+            found = f"{topic} RLIKE {literal(self.pattern())}"
         elif self.everything:
-            return f"not startswith({topic}, '$')"
+            return f"NOT startswith({topic}, '$')"
         else:
-            found = f"{topic} = {sql_text(self.stem)}"
+            found = f"{topic} = {literal(self.stem)}"
             if self.subtree:
-                found = f"({found} or startswith({topic}, {sql_text(self.stem + '/')}))"
-        return f"({found} and not startswith({topic}, '$'))" if self.hides_dollar else f"({found})"
+                found = f"({found} OR startswith({topic}, {literal(self.stem + '/')}))"
+        return f"{found} AND NOT startswith({topic}, '$')" if self.hides_dollar else found
 
 
-def sql_text(text: str) -> str:
-    """A text as a literal of Spark's SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+def literal(text: str) -> str:
+    """A text as Spark's SQL spells it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 class TopicTemplate:

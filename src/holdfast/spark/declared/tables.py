@@ -16,7 +16,7 @@ from holdfast.spark.declared.declaration import DRIFT, QUARANTINE, ROW_COLUMNS, 
 from holdfast.spark.declared.decoders import FRESH, REASONS, decode
 from holdfast.spark.declared.values import ARROW
 from holdfast.spark.derived import Batch, DerivedTable
-from holdfast.spark.topics import TopicFilter, TopicTemplate, sql_text
+from holdfast.spark.topics import TopicFilter, TopicTemplate, literal
 
 QUARANTINE_SCHEMA: Final = pa.schema([*[*REASONS][:3], pa.field("table", pa.string()), REASONS.field("reason")])
 DRIFT_SCHEMA: Final = pa.schema(
@@ -33,8 +33,8 @@ DRIFT_SCHEMA: Final = pa.schema(
     ]
 )
 _DRIFT_KEY: Final = ["topic", "table", "field", "type"]
-_ALIVE: Final = f"not (protocol <=> {sql_text(ERASED_PROTOCOL)})"
-_NOT_CLEARED: Final = f"outcome <> {sql_text(OUTCOME_CLEARED)}"
+_ALIVE: Final = f"not (protocol <=> {literal(ERASED_PROTOCOL)})"
+_NOT_CLEARED: Final = f"outcome <> {literal(OUTCOME_CLEARED)}"
 _READ: Final = ("offset", "timestamp", "topic", "payload", "outcome")
 
 

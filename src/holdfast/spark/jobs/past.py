@@ -12,7 +12,7 @@ from holdfast.spark.delta import Table, absolute
 from holdfast.spark.fold import fold, holding, matching
 from holdfast.spark.keeper import history_frame
 from holdfast.spark.ranges import History
-from holdfast.spark.tables import INTERVALS_SHAPE
+from holdfast.spark.tables import INTERVALS_TABLE
 
 
 class Past(NamedTuple):
@@ -49,7 +49,7 @@ def _intervals(root: str) -> Table | None:
     path = f"{absolute(root)}/retained_intervals"
     if "://" not in path and not Path(path).is_dir():
         return None
-    return Table(path, INTERVALS_SHAPE) if DeltaTable.is_deltatable(path) else None
+    return Table(path, INTERVALS_TABLE) if DeltaTable.is_deltatable(path) else None
 
 
 def _clock(history: History, as_of: int | datetime | None) -> datetime:

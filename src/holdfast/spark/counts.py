@@ -1,0 +1,59 @@
+"""Counts by time: all traffic by the minute, each device by the hour. Spark adds up a batch, a step adds that up.
+
+Functions of Arrow tables.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.spark.derived import Batch
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+TRAFFIC_SCHEMA: Final = pa.schema(
+    [
+        ("minute", _TIME),
+        ("outcome", pa.string()),
+        ("protocol", pa.string()),
+        ("messages", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
+DEVICES_SCHEMA: Final = pa.schema(
+    [
+        ("hour", _TIME),
+        ("device", pa.string()),
+        ("fields", pa.map_(pa.string(), pa.string())),
+        ("messages", pa.int64()),
+        ("bytes", pa.int64()),
+        ("sets", pa.int64()),
+        ("refused", pa.int64()),
+        ("first_seen", _TIME),
+        ("last_seen", _TIME),
+    ]
+)
+SUMMED: Final = ("messages", "bytes", "sets", "refused")
+
+
+def traffic_after(held: pa.Table, counts: pa.Table, _batch: Batch) -> pa.Table:
+    return added(held, counts, ("minute", "outcome", "protocol")).select(TRAFFIC_SCHEMA.names)
+
+
+def devices_after(held: pa.Table, counts: pa.Table, _batch: Batch, *, names: Sequence[str]) -> pa.Table:
+    """`names` are those of the template's levels. A level holds no slash: a device's own name gives its levels back."""
+    found = added(held, counts, ("hour", "device"))
+    levels = [level for device in found["device"].to_pylist() for level in device.split("/")]
+    places = pa.array(np.arange(found.num_rows + 1) * len(names), pa.int32())
+    fields = pa.MapArray.from_arrays(places, pa.array(list(names) * found.num_rows, pa.string()), pa.array(levels))
+    return found.append_column("fields", fields).select(DEVICES_SCHEMA.names)
+
+
+def added(held: pa.Table, counts: pa.Table, key: Sequence[str]) -> pa.Table:
+    """One row for each key, with sums, the first and the last time that it was seen."""
+    names = [name for name in counts.column_names if name not in key]
+    how = {name: "sum" if name in SUMMED else "min" if name == "first_seen" else "max" for name in names}
+    both = pa.concat_tables([held.select([*key, *names]), counts.select([*key, *names])])
+    found = both.group_by(list(key)).aggregate(list(how.items()))
+    return found.rename_columns([*key, *names])
