@@ -17,6 +17,8 @@ from holdfast.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from holdfast.spark.declared import Declaration
+    from holdfast.spark.keeper import Keeper
     from holdfast.spark.ranges import History as HistoryTable
 
 History = Annotated[
@@ -31,6 +33,14 @@ History = Annotated[
 Tables = Annotated[
     str | None,
     typer.Option("--tables", metavar="DIR", help="Where the tables are kept. Default: `pipeline` in the data folder."),
+]
+Declared = Annotated[
+    Path | None,
+    typer.Option(
+        "--declared",
+        metavar="FILE",
+        help="Tables of one's own, such as pipeline.toml, instead of `pipeline.declared` of the configuration.",
+    ),
 ]
 Data = Annotated[
     str | None, typer.Option("--data", metavar="DIR", help="Data folder, default ./data. Environment: HOLDFAST_DATA.")
@@ -62,15 +72,58 @@ class Locations:
     history: str
     tables: str
     devices: str
+    declared: Path | None = None
 
 
-def find_locations(history: str | None, tables: str | None, data: str | None, config: Config) -> Locations:
+def find_locations(
+    history: str | None,
+    tables: str | None,
+    data: str | None,
+    config: Config,
+    *,
+    devices: str | None = None,
+    declared: Path | None = None,
+) -> Locations:
     """Returns where things are: from flags first, then from the configuration that the broker itself reads."""
     from holdfast.config import load
 
     settings = load(config, (), data).settings
     folder = Path(settings.data)
-    return Locations(history or str(folder / "history"), tables or str(folder / "pipeline"), settings.pipeline.devices)
+    return Locations(
+        history or str(folder / "history"),
+        tables or str(folder / "pipeline"),
+        devices or settings.pipeline.devices,
+        declared or settings.pipeline.declared,
+    )
+
+
+def declarations_of(path: Path | None) -> "list[Declaration]":
+    """Returns the tables that a file declares; none without a file."""
+    if path is None:
+        return []
+    from holdfast.spark.declared import read_declarations
+    from holdfast.spark.tables import TABLES
+
+    return read_declarations(path, TABLES)
+
+
+def open_tables(
+    spark: "SparkSession", where: Locations, declarations: "list[Declaration]", *, accept_loss: bool = False
+) -> "Keeper":
+    """Returns what keeps the pipeline's tables and those that were declared; it has to be closed."""
+    from holdfast.spark.declared.replay import quarantine_anew
+    from holdfast.spark.declared.tables import declared_tables
+    from holdfast.spark.keeper import Keeper
+    from holdfast.spark.tables import pipeline_tables
+
+    tables = (*pipeline_tables(where.devices), *declared_tables(declarations))
+    keeper = Keeper(spark, where.history, where.tables, tables=tables, accept_loss=accept_loss)
+    try:
+        quarantine_anew(keeper, declarations)
+    except BaseException:
+        keeper.close()
+        raise
+    return keeper
 
 
 def open_history(where: Locations, *, whole: bool = True, counts: bool = False) -> "HistoryTable":

@@ -182,7 +182,7 @@ class Keeper:
                 rows = history_frame(self.spark, self.history, start, end)
             else:
                 rows = rows.where((F.col("offset") >= start) & (F.col("offset") < end))
-            self._apply([self.tables[name] for name in names], batch, rows)
+            self.apply([self.tables[name] for name in names], batch, rows)
             return batch.rows
 
     @contextmanager
@@ -192,7 +192,8 @@ class Keeper:
                 stack.enter_context(self.tables[name].lock)
             yield
 
-    def _apply(self, tables: list[Table], batch: Batch, rows: DataFrame) -> None:
+    def apply(self, tables: list[Table], batch: Batch, rows: DataFrame) -> None:
+        """Bring these rows into tables that can share a pass, which have come to the end of the batch by it."""
         value, width = tables[0].value, self.history.width(batch.start, batch.end)
         open_files = [[file for file in table.files if not file.closed] for table in tables]
         largest = max(open_files, key=lambda files: sum(file.rows for file in files))

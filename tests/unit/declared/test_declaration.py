@@ -149,7 +149,7 @@ def test_an_aggregate_needs_a_window_and_what_to_do_with_each_column(changes: di
 def test_a_sparkplug_table_needs_nothing_but_a_name_and_refuses_to_miss_births() -> None:
     assert declare(name="metrics", decoder="sparkplug").filter == "spBv1.0/#"
     assert declare(name="metrics", decoder="sparkplug", filter="spBv1.0/Plant/#").filter == "spBv1.0/Plant/#"
-    with pytest.raises(ConfigError, match='births and deaths included, got "spBv1.0/\\+/DDATA/#"'):
+    with pytest.raises(ConfigError, match="births and deaths included, got"):
         declare(name="metrics", decoder="sparkplug", filter="spBv1.0/+/DDATA/#")
     with pytest.raises(ConfigError, match="a Sparkplug table has columns of its own"):
         declare(name="metrics", decoder="sparkplug", columns={"a": "long"})

@@ -143,8 +143,8 @@ def descriptor_set() -> bytes:
         ("state", 3, kind.TYPE_ENUM, kind.LABEL_OPTIONAL, ".plant.State"),
         ("at", 4, kind.TYPE_MESSAGE, kind.LABEL_OPTIONAL, ".google.protobuf.Timestamp"),
     ]
-    for name, number, type_, label, type_name in fields:
-        drive.field.add(name=name, number=number, type=type_, label=label, type_name=type_name or None)
+    for name, place, type_, label, type_name in fields:
+        drive.field.add(name=name, number=place, type=type_, label=label, type_name=type_name or None)
     imported = descriptor_pb2.FileDescriptorProto()
     timestamp_pb2.DESCRIPTOR.CopyToProto(imported)
     return descriptor_pb2.FileDescriptorSet(file=[file, imported]).SerializeToString()
@@ -176,10 +176,10 @@ def test_a_message_or_field_that_the_descriptors_do_not_have_is_refused(tmp_path
     file.write_bytes(descriptor_set())
     base = {"name": "t", "filter": "#", "decoder": "protobuf", "descriptor_set": str(file)}
     with pytest.raises(
-        ConfigError, match="expected a message of the descriptor set, got 'plant.Driv'; nearest: plant.D"
+        ConfigError, match=r"expected a message of the descriptor set, got 'plant\.Driv'; nearest: plant\.D"
     ):
         declare(**base, message="plant.Driv", columns={"serial": "long"})
-    with pytest.raises(ConfigError, match="expected a field of plant.Motor, got 'sped'; nearest: speed"):
+    with pytest.raises(ConfigError, match=r"expected a field of plant\.Motor, got 'sped'; nearest: speed"):
         declare(**base, message="plant.Drive", columns={"x": {"type": "long", "from": "motors[0].sped"}})
     file.write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="expected a descriptor set, as `protoc --descriptor_set_out` writes it"):

@@ -61,7 +61,16 @@ def table_of(declaration: Declaration) -> DerivedTable:
                 HistoryStep(declaration),
                 takes=_takes(declaration),
                 where=_where(declaration),
+                rule=rule_of(declaration),
             )
+
+
+def rule_of(declaration: Declaration) -> str:
+    """What may not change while a table has rows. Where a column comes from may: that is how one is mended."""
+    types = ", ".join(f"{column.name} {column.aggregate} {column.type}" for column in declaration.columns)
+    window = f" in {declaration.window_us // 1_000_000} s" if declaration.window_us else ""
+    by = f" by {', '.join(declaration.key)}" if declaration.kind != "history" else ""
+    return " ".join(f"{declaration.kind}{by}{window}: {types or declaration.decoder}".split())
 
 
 def quarantine_of(declarations: Sequence[Declaration]) -> DerivedTable:
@@ -198,6 +207,7 @@ def _latest(declaration: Declaration) -> DerivedTable:
         LatestStep(declaration),
         takes={**_takes(declaration), key[0]: first},
         where=f"{_where(declaration, cleared=True)} and {first} is not null",
+        rule=rule_of(declaration),
     )
 
 
@@ -258,6 +268,7 @@ def _aggregate(declaration: Declaration) -> DerivedTable:
             "window_start": f"timestamp_micros(unix_micros(timestamp) - pmod(unix_micros(timestamp), {width}L))",
         },
         where=_where(declaration),
+        rule=rule_of(declaration),
     )
 
 
@@ -372,6 +383,7 @@ def _sparkplug(declaration: Declaration) -> DerivedTable:
         takes={**_takes(declaration), "edge": sparkplug.EDGE_SQL},
         where=_where(declaration),
         ended="" if latest else sparkplug.ENDED,
+        rule=rule_of(declaration),
     )
 
 
