@@ -104,8 +104,9 @@ def run(
     Keep the tables current from history, each row exactly once.
 
     Makes and updates `retained`, `retained_intervals`, `topic_stats`, `device_stats`, `traffic` and `hygiene`, and with
-    `--declared` those of your own. It may be stopped or killed at any moment and goes on where it was. It runs as queries of Structured Streaming: `--ui 4040`
-    serves Spark's own pages about them, on this machine only unless --master is elsewhere.
+    `--declared` tables of your own. It may be stopped or killed at any moment and goes on where it was. It runs as
+    queries of Structured Streaming: `--ui 4040` serves Spark's own pages about them, on this machine only unless
+    --master is elsewhere.
 
     Examples:
 

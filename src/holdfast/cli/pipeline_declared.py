@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from holdfast.cli.options import Config
 from holdfast.cli.pipeline_display import spark_work
@@ -59,25 +57,15 @@ def check(
     from holdfast.spark.declared.tables import table_of
     from holdfast.spark.derived import ddl_of
 
-    found = [
-        {
-            "name": one.name,
-            "filter": one.filter,
-            "decoder": one.decoder,
-            "kind": one.kind,
-            "columns": {part.name: ddl_of(part.type) for part in table_of(one).schema},
-        }
-        for one in declarations
-    ]
+    columns = {one.name: {part.name: ddl_of(part.type) for part in table_of(one).schema} for one in declarations}
     if as_json:
+        keys = ("name", "filter", "decoder", "kind")
+        found = [{key: getattr(one, key) for key in keys} | {"columns": columns[one.name]} for one in declarations]
         print(json.dumps(found, ensure_ascii=False, indent=2))
         return
-    shown = Table("table", "topics", "decoder", "kind", "columns", box=None, pad_edge=False)
-    for one, described in zip(declarations, found, strict=True):
-        columns = described["columns"]
-        assert isinstance(columns, dict)
-        shown.add_row(one.name, one.filter, one.decoder, one.kind, ", ".join(f"{n} {t}" for n, t in columns.items()))
-    Console().print(shown)
+    for one in declarations:
+        print(f"{one.name}: {one.kind} of {one.filter}, as {one.decoder}")
+        print("  " + ", ".join(f"{name} {kind}" for name, kind in columns[one.name].items()))
 
 
 def replay(
