@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from holdfast.errors import ConfigError
-from holdfast.spark.declared import decoders, declare
+from holdfast.spark.declared import declare, decoders
 from holdfast.spark.declared.decoders import decode
 from sparkplug_wire import block, number, varint
 from unit.declared.rows import history
