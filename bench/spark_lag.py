@@ -15,7 +15,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 Figures = dict[str, float]
 TOPICS = 20_000
-PROBES = 12
+PROBES = 100
 TRAFFIC_PER_S = 500
 PATIENCE_S = 120.0
 
@@ -53,7 +53,7 @@ def measure(folder: Path) -> Figures:
             info = client.publish(f"site/{number % 20}/line/1/dev{number}/temp", b"%d" % number, 1, retain=True)
         info.wait_for_publish(PATIENCE_S)
         with started("pipeline", "run", "--data", str(folder / "data")) as run:
-            wait_for_line(run, "topic_stats: ")
+            wait_for_line(run, "topic_stats")
             lags = [probe(client, folder / "data" / "pipeline" / "retained", number) for number in range(PROBES)]
         client.disconnect()
         client.loop_stop()

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker_process import BrokerProcess, start_holdfast
+from holdfast.spark.delta import Table
 from holdfast.spark.jobs.run import Runner
 from holdfast.spark.keeper import Keeper
 from holdfast.spark.mqtt.connection import BROKER_OPTIONS
@@ -81,6 +82,7 @@ def test_every_example_runs_and_gives_what_was_published(
 
     wait_for(lambda: rows_of(data / "history") == READINGS + 1 + HOT, "the alarms to be in history as well")
     assert spark.read.parquet(str(tmp_path / "copy/rows")).count() == READINGS + 1
+    assert Table(str(data / "pipeline" / "peaks"), found["peaks"]).rows == READINGS
     assert found["of_a_site"].count() == READINGS
     assert (found["past"].how, found["past"].rows.count()) == ("intervals", found["after_an_offset"].count())
     alarms = spark.read.format("mqtt").option("port", broker.port).option("filter", "alarms/#").load()

@@ -72,8 +72,8 @@ class DerivedTable:
     `groups`: aggregates as SQL. With them, `rows` has one row for each group of equal `takes`, aggregated by Spark
     before anything is moved: for counts and sums, which then cost no more than their result.
 
-    `ended`: the column that says where a row ended, null while it has not. Rows that have ended never come back as
-    `held`; they are laid away in files of their own.
+    `ended`: the column that says at which offset a row ended, null while it has not; there must be a column `offset`
+    for where it began. Rows that have ended never come back as `held`; they are laid away in files of their own.
 
     `eager`: updated at every look at history rather than with the statistics: somebody waits for it.
 
@@ -102,9 +102,9 @@ class DerivedTable:
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise UsageError(f"expected a table's name to be spelt like an identifier, got {self.name!r}")
-        for column in (*self.key, *([self.ended] if self.ended else [])):
+        for column in (*self.key, *((self.ended, "offset") if self.ended else ())):
             if column not in self.schema.names:
-                raise UsageError(f"table {self.name}: its key names {column!r}, but it has {self.schema.names}")
+                raise UsageError(f"table {self.name}: expected a column {column!r}, got {self.schema.names}")
         if self.key and not self.of and self.key[0] not in self.takes:
             raise UsageError(
                 f"table {self.name}: expected `takes` to name {self.key[0]!r}, by which rows are brought together, "

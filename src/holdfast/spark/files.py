@@ -4,7 +4,7 @@ import json
 import time
 import uuid
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,57 +31,25 @@ def add_action(report: Row) -> AddAction:
     return AddAction(report.path, report.size, {}, int(time.time() * 1000), True, report.stats)
 
 
-class LeafWriter:
-    """One kind of file of one task: rows gather until the file is full or a cut falls between two of them.
-
-    Rows come sorted by key. Within a file of rows that end they lie by time.
-    """
-
-    def __init__(self, root: str, value: DerivedTable, file_rows: int, cuts: list[Any], prefix: str = "") -> None:
-        self.root, self.value, self.prefix, self.file_rows, self.cuts = root, value, prefix, file_rows, cuts
-        self.waiting: list[pa.Table] = []
-        self.count = 0
-        self.place = 0  # cuts below this index are behind the last row
-
-    def add(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        start = 0
-        for stop in [*self._stops(table), table.num_rows]:
-            while stop - start + self.count > self.file_rows:
-                room = self.file_rows - self.count
-                self._gather(table.slice(start, room))
-                yield from self.close()
-                start += room
-            self._gather(table.slice(start, stop - start))
-            start = stop
-            if stop != table.num_rows:
-                yield from self.close()
-
-    def _gather(self, table: pa.Table) -> None:
-        if table.num_rows:
-            self.waiting.append(table)
-            self.count += table.num_rows
-
-    def _stops(self, table: pa.Table) -> list[int]:
-        """Row numbers at which a cut falls between a row and the one before it; at 0 that one was in the last batch."""
-        keys = table[self.value.sorted_by]
-        stops: list[int] = []
-        while self.place < len(self.cuts):
-            found = bisect_left(range(len(keys)), self.cuts[self.place], key=lambda row: keys[row].as_py())
-            if found == len(keys):
-                break
-            if found not in stops[-1:]:
-                stops.append(found)
-            self.place += 1
-        return stops
-
-    def close(self) -> Iterator[pa.RecordBatch]:
-        if self.waiting:
-            yield write_file(pa.concat_tables(self.waiting), self.root, self.value, self.prefix)
-        self.waiting, self.count = [], 0
+def write_leaves(
+    rows: pa.Table, root: str, value: DerivedTable, file_rows: int, cuts: Sequence[Any] = (), prefix: str = ""
+) -> Iterator[pa.RecordBatch]:
+    """Write rows, sorted by key, as files of at most so many that never reach across a value in `cuts`."""
+    keys = rows[value.sorted_by]
+    places = {bisect_left(range(len(keys)), cut, key=lambda row: keys[row].as_py()) for cut in cuts}
+    start = 0
+    for stop in sorted(places | {rows.num_rows}):
+        while start < stop:
+            end = min(stop, start + file_rows)
+            yield write_file(rows.slice(start, end - start), root, value, prefix)
+            start = end
 
 
 def write_file(table: pa.Table, root: str, value: DerivedTable, prefix: str = "") -> pa.RecordBatch:
-    """Write one file of a table, under a name that nobody else uses, and report it."""
+    """Write one file of a table, under a name that nobody else uses, and report it.
+
+    Rows that end lie by time in their files, others by key.
+    """
     if prefix == CLOSED and value.ended:
         table = by_life(table, value.ended)
     elif prefix == OPEN:

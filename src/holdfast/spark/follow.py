@@ -68,7 +68,7 @@ class Follower:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
         bound_arrow_batches(keeper.spark, history, applied, history.end)
         # below the mark of retention rows in force have stayed: the source passes them to who begins at the earliest
-        begin = str(applied) if applied > history.mark else "earliest"
+        begin = str(applied) if applied and applied >= history.mark else "earliest"
         source = keeper.spark.readStream.format("holdfast").option("startingOffsets", begin)
         # what retention took before it was read is found where the tables are
         source = source.option("failOnDataLoss", "false").option("maxOffsetsPerTrigger", self.max_offsets)
@@ -139,7 +139,7 @@ class Progress(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
         follower = self.followers.get(progress.name or "")
-        if follower is None or not progress.sources or not progress.sources[0].endOffset:
+        if follower is None or not progress.sources:
             return
         source, history = progress.sources[0], follower.keeper.history
         start, end = _offset(source.startOffset), _offset(source.endOffset)
@@ -182,10 +182,11 @@ def fits(checkpoint: Path, applied: int) -> bool:
 
 def _planned(checkpoint: Path, number: int) -> int | None:
     try:
-        return _offset((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
+        return int(json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])["o"])
     except (OSError, ValueError, IndexError, KeyError, TypeError):
         return None
 
 
 def _offset(text: str | None) -> int:
-    return int(json.loads(text)["o"]) if text else 0
+    """A position as the source says it; Spark has other words for none."""
+    return int(json.loads(text)["o"]) if text and text.startswith("{") else 0

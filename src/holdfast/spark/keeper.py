@@ -212,8 +212,8 @@ class Keeper:
 
     def _keys(self, value: DerivedTable, batch: Batch) -> list[Any]:
         """The keys of some rows of a batch, of all where they are few."""
-        if not value.key:
-            return list(range(batch.rows // leaves.TASK_ROWS))
+        if not value.key:  # only how many there are matters
+            return list(range(1 + batch.rows // leaves.TASK_ROWS))
         if value.takes[value.sorted_by] == f"`{value.sorted_by}`":
             found = self.history.sample(batch.start, batch.end, leaves.KEYS_ASKED, [value.sorted_by])
             return [key for key in found[value.sorted_by].unique().to_pylist() if key is not None]

@@ -10,6 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction
@@ -18,10 +19,12 @@ from pyspark.sql import functions as F
 
 from holdfast.spark.delta import CLOSED, OPEN, DataFile
 from holdfast.spark.derived import Batch, DerivedTable
-from holdfast.spark.files import REPORT_SCHEMA, LeafWriter, add_action, read_file
+from holdfast.spark.files import REPORT_SCHEMA, add_action, read_file, write_leaves
 from holdfast.spark.leaves import KEYS_ASKED, Runs, touch
 
-RUN, MARK = "run of keys", "names its run"
+RUN, PACKED = "run of keys", "rows of it"
+# How many rows are gathered before they are parted by run: enough that each run gets some hundred at once.
+PACK_ROWS = 65_536
 # Files of rows that ended are read by moment, and may be larger.
 CLOSED_LEAVES = 5
 
@@ -75,17 +78,53 @@ def merge(spark: SparkSession, frame: DataFrame, runs: Runs, parts: list[Part], 
 def lay_out(spark: SparkSession, frame: DataFrame, runs: Runs, tables: list[DerivedTable]) -> DataFrame:
     """The batch in the columns that these tables take, a run a partition.
 
-    Every partition also gets a row that names its run, so that a run in which the batch has nothing is written too.
+    Rows travel packed, many of a run as one: Spark then moves a few large values instead of every row. Each partition
+    also gets one without rows that names its run, so that a run in which the batch has nothing is written too.
     """
     rows = _taken(frame, tables)
     key = tables[0].key
-    if not key:
+    if key:
+        rows = rows.where(F.col(key[0]).isNotNull())
+    if not key or runs.tasks == 1:
         return rows.coalesce(runs.tasks)
-    rows = rows.where(F.col(key[0]).isNotNull())
-    rows = rows.withColumns({RUN: runs.column(key[0]).cast("int"), MARK: F.lit(False)})
-    nothing = [F.lit(None).cast(kind.dataType).alias(kind.name) for kind in rows.schema.fields[:-2]]
-    marks = spark.range(0, runs.tasks, 1, 1).select(*nothing, F.col("id").cast("int").alias(RUN), F.lit(True))
-    return rows.union(marks).repartitionById(runs.tasks, F.col(RUN))
+    packed = rows.withColumn(RUN, runs.column(key[0]).cast("int")).mapInArrow(pack, f"`{RUN}` int, `{PACKED}` binary")
+    marks = spark.range(0, runs.tasks, 1, 1).select(F.col("id").cast("int"), F.lit(None).cast("binary"))
+    return packed.union(marks).repartitionById(runs.tasks, F.col(RUN))
+
+
+def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in an executor: rows with the number of their run in, one row for each run and some thousand of them out."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(one.num_rows for one in waiting) >= PACK_ROWS:
+            yield _parted(pa.Table.from_batches(waiting))
+            waiting = []
+    if waiting:
+        yield _parted(pa.Table.from_batches(waiting))
+
+
+def _parted(rows: pa.Table) -> pa.RecordBatch:
+    numbers = rows[RUN].to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    numbers, rows = numbers[order], rows.drop_columns([RUN]).take(order).combine_chunks()
+    starts = np.flatnonzero(np.r_[True, numbers[1:] != numbers[:-1]])[: rows.num_rows]
+    parts = []
+    for start, end in zip(starts, [*starts[1:], rows.num_rows], strict=True):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_table(rows.slice(start, end - start))
+        parts.append(sink.getvalue().to_pybytes())
+    return pa.record_batch([pa.array(numbers[starts], pa.int32()), pa.array(parts, pa.binary())], names=[RUN, PACKED])
+
+
+def unpack(batches: list[pa.RecordBatch]) -> tuple[int, pa.Table | None]:
+    """The number of a run, and its rows; None when there are none."""
+    run = batches[0].column(RUN)[0].as_py()
+    parts = [part for batch in batches for part in batch.column(PACKED) if part.is_valid]
+    if not parts:
+        return run, None
+    return run, pa.concat_tables(pa.ipc.open_stream(part.as_buffer()).read_all() for part in parts)
 
 
 def _taken(frame: DataFrame, tables: list[DerivedTable]) -> DataFrame:
@@ -123,43 +162,49 @@ class _Task:
         found = list(batches)
         if not found:
             return
-        rows = pa.Table.from_batches(found)
+        run, rows = unpack(found) if PACKED in found[0].schema.names else (0, pa.Table.from_batches(found))
         del found
-        run = 0
-        if RUN in rows.column_names:
-            marks = rows[MARK]
-            [run] = rows[RUN].filter(marks).to_pylist()
-            rows = rows.filter(pc.invert(marks)).drop_columns([RUN, MARK])
-        rows = rows.combine_chunks()
+        rows = None if rows is None else rows.combine_chunks()
+        shared: dict[object, pa.Table | None] = {}
         for part in self.parts:
-            for report in self._follow(part, _of(rows, part.value), run):
+            alike = (part.value.where, *((name, _type(part.value, name)) for name in part.value.takes))
+            if alike not in shared:
+                shared[alike] = None if rows is None else _of(rows, part.value)
+            for report in self._follow(part, shared[alike], run):
                 yield pa.RecordBatch.from_arrays(
                     [pa.array([part.value.name] * report.num_rows), *report.columns],
                     names=["table", *report.schema.names],
                 )
+        del rows, shared
+        pa.default_memory_pool().release_unused()  # a worker lives on, and others want the memory
 
-    def _follow(self, part: Part, rows: pa.Table, run: int) -> Iterator[pa.RecordBatch]:
+    def _follow(self, part: Part, rows: pa.Table | None, run: int) -> Iterator[pa.RecordBatch]:
         value, ends = part.value, self.runs.ends(run)
-        keys = None
-        if value.key and not part.crowded:
-            keys = pc.unique(rows[value.sorted_by])
-            keys = keys.to_pylist() if len(keys) <= KEYS_ASKED else None
+        keys: list[object] | None = []
+        if rows is not None and value.key:
+            some = pc.unique(rows[value.sorted_by])
+            keys = some.to_pylist() if len(some) <= KEYS_ASKED and not part.crowded else None
         touched = touch(part.leaves, ends, keys)
         held = read_share(part, touched.files, ends)
-        after = value.follow(held, rows, self.batch) if rows.num_rows else held
-        yield from write_leaves(part, after, touched.cuts)
+        after = value.follow(held, rows, self.batch) if rows is not None and rows.num_rows else held
+        yield from write(part, after, touched.cuts)
         for file in touched.files:
             yield pa.RecordBatch.from_pydict({"path": [file.path], "size": [0], "rows": [0], "stats": [""]})
 
 
 def _of(rows: pa.Table, value: DerivedTable) -> pa.Table:
     """What a table takes of the rows, in its own types: Spark and Parquet name the parts of a list differently."""
-    if _wanted(value.name) in rows.column_names:
-        rows = rows.filter(rows[_wanted(value.name)])
-    known = {field.name: field.type for field in value.schema}
     names = [*value.takes, *value.groups]
-    columns = [rows[name].cast(known[name]) if name in known else rows[name] for name in names]
-    return pa.table(columns, names=names)
+    found = rows.select(names)
+    if _wanted(value.name) in rows.column_names:
+        found = found.filter(rows[_wanted(value.name)])
+    types = {name: _type(value, name) for name in names}
+    return pa.table([found[name].cast(kind) if kind else found[name] for name, kind in types.items()], names=names)
+
+
+def _type(value: DerivedTable, name: str) -> pa.DataType | None:
+    place = value.schema.get_field_index(name)
+    return value.schema.field(place).type if place >= 0 else None
 
 
 def read_share(part: Part, files: Sequence[DataFile], ends: tuple[object, object]) -> pa.Table:
@@ -176,22 +221,15 @@ def read_share(part: Part, files: Sequence[DataFile], ends: tuple[object, object
     return pa.concat_tables(found).combine_chunks()
 
 
-def write_leaves(part: Part, rows: pa.Table, cuts: list[object]) -> Iterator[pa.RecordBatch]:
+def write(part: Part, rows: pa.Table, cuts: list[object]) -> Iterator[pa.RecordBatch]:
+    """What a step returned, as files: by key what stays open, for itself what has ended or is only ever added."""
     value = part.value
     rows = rows.select(value.schema.names).cast(value.schema)
-    if not value.key:
-        yield from _written(LeafWriter(part.root, value, part.leaf_rows * CLOSED_LEAVES, [], CLOSED), rows)
-        return
-    if value.ended:
-        over = pc.is_valid(rows[value.ended])
-        closed, rows = rows.filter(over), rows.filter(pc.invert(over))
-        yield from _written(LeafWriter(part.root, value, part.leaf_rows * CLOSED_LEAVES, [], CLOSED), closed)
+    if value.ended or not value.key:
+        over = pc.is_valid(rows[value.ended]) if value.ended else pa.repeat(pa.scalar(True), rows.num_rows)
+        yield from write_leaves(rows.filter(over), part.root, value, part.leaf_rows * CLOSED_LEAVES, prefix=CLOSED)
+        rows = rows.filter(pc.invert(over))
     keys = rows[value.sorted_by].combine_chunks()
     if not pc.all(pc.less_equal(keys.slice(0, max(0, len(keys) - 1)), keys.slice(1))).as_py():
         rows = rows.take(pc.sort_indices(keys))
-    yield from _written(LeafWriter(part.root, value, part.leaf_rows, cuts, OPEN if value.ended else ""), rows)
-
-
-def _written(writer: LeafWriter, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    yield from writer.add(rows)
-    yield from writer.close()
+    yield from write_leaves(rows, part.root, value, part.leaf_rows, cuts, OPEN if value.ended else "")
