@@ -14,8 +14,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 from pyspark.sql import SparkSession
 
 from broker_process import BrokerProcess, start_holdfast
-from holdfast.spark.declared import declare
+from holdfast.errors import UsageError
+from holdfast.spark.declared import Declaration, declare
 from holdfast.spark.declared.declaration import DECODERS, KINDS, TYPES
+from holdfast.spark.declared.replay import quarantine_anew, replay
 from holdfast.spark.declared.sparkplug import SCHEMA
 from holdfast.spark.declared.tables import DRIFT_SCHEMA, QUARANTINE_SCHEMA, declared_tables
 from holdfast.spark.jobs.run import Runner
@@ -101,8 +103,12 @@ def test_the_guide_from_publish_to_replay(broker: BrokerProcess, tmp_path: Path,
         (2, "2", 1, "press", 21.5),
     ]
     assert story.rows("machines", "device", "model", "speed") == [("press", "M1", 3.0)]
-    [(site, messages, mean, highest)] = story.rows("temperature_by_minute", "site", "messages", "mean", "highest")
-    assert (site, messages, mean, highest) == ("2", 2, 21.0, 21.5)
+    # one row, or two where a minute ended between the messages
+    windows = story.rows("temperature_by_minute", "site", "messages", "mean", "highest")
+    assert {site for site, *_ in windows} == {"2"}
+    assert sum(messages for _, messages, *_ in windows) == 2
+    assert sum(messages * mean for _, messages, mean, _ in windows) == 42.0
+    assert max(highest for *_, highest in windows) == 21.5
     assert story.rows("metrics", "metric", "double_value", "is_stale", "seq_gap", "to_offset") == [
         ("bdSeq", None, False, False, 9),
         ("bdSeq", None, True, False, None),
@@ -122,7 +128,8 @@ def test_the_guide_from_publish_to_replay(broker: BrokerProcess, tmp_path: Path,
 
     mended = declarations().replace('model = { type = "string", required = true }', 'model = "string"')
     story.file.write_text(mended)
-    assert story("replay", "--dry-run").splitlines()[-1] == "machines: 1 rows would be replayed, 0 still do not decode"
+    said = story("replay", "--dry-run").splitlines()
+    assert "machines: 1 rows would be replayed, 0 still do not decode" in said
     assert len(story.rows("quarantine", "offset")) == 3
     said = story("replay").splitlines()
     assert "machines: 1 rows replayed, 0 still do not decode" in said
@@ -136,8 +143,6 @@ def test_the_guide_from_publish_to_replay(broker: BrokerProcess, tmp_path: Path,
 
 
 def run_the_examples_in_python(story: Story) -> None:
-    from pyspark.sql import SparkSession
-
     data = story.folder / "data"
     found: dict[str, Any] = {"spark": SparkSession.active()}
     for text in blocks("python"):
@@ -150,10 +155,10 @@ LEVEL = {"device": {"from": "{device}"}}
 BASE: dict[str, Any] = {"template": "site/{site}/line/{line}/{device}/temp", "decoder": "number"}
 
 
-def kept(spark: SparkSession, folder: Path, *declared: Any, max_offsets: int = 1000) -> dict[str, list[dict[str, Any]]]:
+def kept(
+    spark: SparkSession, folder: Path, *declared: Declaration, max_offsets: int = 1000
+) -> dict[str, list[dict[str, Any]]]:
     """Brings tables up to date, as a command does, and returns their rows."""
-    from holdfast.spark.declared.replay import quarantine_anew
-
     tables = declared_tables(declared)
     keeper = Keeper(spark, str(folder / "history"), str(folder / "tables"), tables=tables)
     try:
@@ -170,12 +175,15 @@ def contents(folder: Path, names: list[str]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def three() -> tuple[Any, ...]:
-    aggregate = {**LEVEL, "mean": {"aggregate": "avg"}, "last": {"aggregate": "last", "type": "double"}}
+def three(**changes: Any) -> tuple[Declaration, ...]:
+    """A table of each kind, of the same values. Sums of doubles depend on their order, so there are none."""
+    base = BASE | changes.pop("base", {})
+    value = {"type": "double", **changes}
+    windows = {**LEVEL, "n": {**changes, "aggregate": "count"}, "last": {**value, "aggregate": "last"}}
     return (
-        declare(name="every", columns={**LEVEL, "value": "double"}, **BASE),
-        declare(name="newest", kind="latest", key="device", columns={**LEVEL, "value": "double"}, **BASE),
-        declare(name="windows", kind="aggregate", window="1s", columns=aggregate, **BASE),
+        declare(name="every", columns={**LEVEL, "value": value}, **base),
+        declare(name="newest", kind="latest", key="device", columns={**LEVEL, "value": value}, **base),
+        declare(name="windows", kind="aggregate", window="1s", columns=windows, **base),
     )
 
 
@@ -195,36 +203,12 @@ def test_cutting_history_into_batches_makes_no_difference_to_declared_tables(
 
 
 def test_a_replay_gives_what_the_mended_declaration_would_have_given(spark: SparkSession, tmp_path: Path) -> None:
-    from holdfast.spark.declared.replay import replay
-
     rows = publishes(1200, topics=30, seed=4)
     for folder in ("mended", "right"):
         write_history(tmp_path / folder / "history", rows, files=3)
-    right = tuple(
-        declare(**BASE | {"name": name, "decoder": "json", "columns": {**LEVEL, "value": value}, **more})
-        for name, value, more in (
-            ("every", {"type": "string", "from": "$"}, {}),
-            ("newest", {"type": "string", "from": "$"}, {"kind": "latest", "key": "device"}),
-            ("windows", {"type": "string", "from": "$", "aggregate": "last"}, {"kind": "aggregate", "window": "1s"}),
-        )
-    )
-    # numbers are JSON, but JSON has more than numbers: only some of the rows decode at first
-    wrong = tuple(
-        declare(
-            name=one.name,
-            template=one.template,
-            decoder="json",
-            kind=one.kind,
-            columns={
-                **LEVEL,
-                "value": {"type": "string", "from": "v", "required": True}
-                | ({"aggregate": "last"} if one.kind == "aggregate" else {}),
-            },
-            **({"key": list(one.key)} if one.kind == "latest" else {}),
-            **({"window": "1s"} if one.kind == "aggregate" else {}),
-        )
-        for one in right
-    )
+    # payloads are numbers, objects with a `v`, and what is no JSON at all
+    right = three(**{"from": "v", "base": {"decoder": "json"}})
+    wrong = three(**{"from": "v", "required": True, "base": {"decoder": "json"}})
     before = kept(spark, tmp_path / "mended", *wrong)
     wanted = kept(spark, tmp_path / "right", *right)
     assert len(before["quarantine"]) > len(wanted["quarantine"])
@@ -240,10 +224,9 @@ def test_a_replay_gives_what_the_mended_declaration_would_have_given(spark: Spar
         finally:
             keeper.close()
         found = contents(tmp_path / "mended", [*wanted])
-        for name in ("newest", "windows", "quarantine"):
-            assert found[name] == wanted[name], name
-        assert len(found["every"]) == len(wanted["every"])
-        assert {row["offset"] for row in found["every"]} == {row["offset"] for row in wanted["every"]}
+        for name in wanted:
+            if name != "schema_drift":
+                assert found[name] == wanted[name], name
 
 
 def test_a_table_that_is_declared_later_has_its_own_quarantine_from_the_beginning(
@@ -261,7 +244,7 @@ def test_a_table_that_is_declared_later_has_its_own_quarantine_from_the_beginnin
 def test_a_table_with_other_types_is_refused_and_not_mixed(spark: SparkSession, tmp_path: Path) -> None:
     write_history(tmp_path / "history", publishes(50, topics=5, seed=6))
     kept(spark, tmp_path, declare(name="every", columns={"value": "double"}, **BASE))
-    with pytest.raises(Exception, match="was made by another rule than 'history: value long'; remove that folder"):
+    with pytest.raises(UsageError, match="was made by another rule than 'history: value long'; remove that folder"):
         kept(spark, tmp_path, declare(name="every", columns={"value": "long"}, **BASE))
 
 

@@ -105,6 +105,7 @@ def test_a_file_that_is_not_there_or_no_toml_is_one_sentence(tmp_path: Path) -> 
         ({"columns": {"x": {"from": "@qos", "type": "double"}}}, "table.columns.x.type: expected int, as in history"),
         ({"columns": {"x": 5}}, "table.columns.x: expected a type, or { type = …, from = … }, got 5"),
         ({"decoder": "number", "columns": {"x": {"type": "double", "from": "a"}}}, "table.columns.x.from: expected $:"),
+        ({"decoder": "text", "columns": {"x": "long"}}, "table.columns.x.type: expected string, which text gives, got"),
         ({"key": ["site"]}, "table.key: expected none: a history has every row"),
         ({"window": "1m"}, "table.window: expected none in a table of kind history"),
         ({"kind": "latest", "key": ["speed"]}, "table.key: expected at least one of site, topic, which are known"),

@@ -231,8 +231,13 @@ def test_many_at_once_give_what_each_gives_alone(seed: int, kind: str) -> None:
     rng = random.Random(seed)
     share = rng.choice((0.01, 0.5))
     payloads = [odd_json(rng) if rng.random() < share else b'{"x": 1, "n": {"y": 2}}' for _ in range(700)]
-    columns = {"x": kind, "y": {"type": "double", "from": "n.y"}}
-    table = declare(name="t", filter="#", decoder="json", columns=columns)
+    columns = {
+        "x": {"aggregate": "last", "type": kind},
+        "n": {"aggregate": "count", "from": "x"},
+        "y": {"aggregate": "avg", "from": "n.y"},
+        "most": {"aggregate": "max", "type": "double", "from": "n.y"},
+    }
+    table = declare(name="t", filter="#", decoder="json", kind="aggregate", window="1m", columns=columns)
     rows = history(*((f"t/{place % 3}", payload) for place, payload in enumerate(payloads)))
     fast = decode(table, rows, notice=True)
     slow = decoders._by_rule(table, rows, rows["payload"].combine_chunks(), True)

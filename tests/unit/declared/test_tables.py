@@ -113,6 +113,21 @@ def test_an_aggregate_has_a_row_for_each_window_and_key() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("decoder", "payloads", "place"),
+    [
+        ("json", ['{"x": "a"}', '{"x": null}', '{"x": {"y": 1}}'], "x"),
+        ("number", ["1.5", "2", "1e3"], "$"),
+        ("text", ["a", "", "b"], "$"),
+    ],
+)
+def test_a_count_asks_only_whether_there_is_a_value(decoder: str, payloads: list[str], place: str) -> None:
+    columns = {"n": {"aggregate": "count", "from": place}}
+    table = declare(name="n", filter="#", decoder=decoder, kind="aggregate", window="1m", columns=columns)
+    [row] = after(table_of(table), history(*(("a", text.encode()) for text in payloads)))
+    assert (row["messages"], row["n"]) == (3, 2 if decoder == "json" else 3)
+
+
 def test_a_window_without_a_value_has_its_messages_and_nothing_else() -> None:
     [row] = after(table_of(aggregate()), history(drive("d1", "{}")))
     assert (row["messages"], row["n"], row["mean"], row["closed"]) == (1, 0, None, None)

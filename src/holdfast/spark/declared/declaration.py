@@ -288,6 +288,11 @@ class _Reader:
             self._say(f"{key}.type", f"expected {counted}, which {aggregate} gives, got {shown(kind_of_value)}")
         elif aggregate == "sum" and kind_of_value not in ("long", "double"):
             self._say(f"{key}.type", f"expected long or double, to sum, got {shown(kind_of_value)}")
+        single = SINGLE.get(decoder, TYPES) if source == WHOLE and aggregate != "count" else TYPES
+        if kind_of_value not in single:
+            self._say(
+                f"{key}.type", f"expected {' or '.join(single)}, which {decoder} gives, got {shown(kind_of_value)}"
+            )
         if not isinstance(source, str) or not self._is_source(f"{key}.from", source, decoder, names):
             return None
         if of_history is not None and not aggregate and kind_of_value != of_history:

@@ -143,7 +143,7 @@ def _payloads(declaration: Declaration, rows: pa.Table, notice: bool) -> _Values
 def _by_rule(declaration: Declaration, rows: pa.Table, payloads: pa.Array, notice: bool) -> _Values:
     parse = parser(declaration)
     columns = declaration.payload_columns
-    plan = [(one, parse_path(one.source), converter(one.type, one.unit)) for one in columns]
+    plan = [(one, parse_path(one.source), _converter(one)) for one in columns]
     known = _tree([path for _, path, _ in plan])
     values: list[list[Any]] = [[] for _ in plan]
     reasons: list[str | None] = []
@@ -167,6 +167,11 @@ def _by_rule(declaration: Declaration, rows: pa.Table, payloads: pa.Array, notic
             values[place].append(value)
     arrays = {one.name: pa.array(part, ARROW[one.type]) for (one, _, _), part in zip(plan, values, strict=True)}
     return _Values(arrays, pa.array(reasons, pa.string()), [_fresh_rows(rows, fresh)])
+
+
+def _converter(column: Column) -> Callable[[Any], Any]:
+    """A count asks only whether there is a value."""
+    return converter(column.type, column.unit) if column.aggregate != "count" else lambda _value: 1
 
 
 def _fresh_rows(rows: pa.Table, found: list[tuple[int, str, str]]) -> pa.Table:
@@ -289,19 +294,26 @@ def _protobuf(declaration: Declaration) -> Parse:
 def _fast_number(declaration: Declaration, rows: pa.Table, payloads: pa.Array, notice: bool) -> _Values | None:
     """Numbers that are written plainly at once, the others by the rule."""
     columns = declaration.payload_columns
-    pattern = _PLAIN_WHOLE.get(columns[0].type, _PLAIN_NUMBER) if len(columns) == 1 else ""
-    if not pattern:
+    if not columns:
         return None
-    plain = pc.match_substring_regex(payloads, pattern)
-    [column] = columns
-    good = payloads.filter(plain).cast(pa.string()).cast(ARROW[column.type])
+    kinds = {column.type for column in columns if column.aggregate != "count"}
+    narrowest = next((_PLAIN_WHOLE[kind] for kind in ("int", "long") if kind in kinds), _PLAIN_NUMBER)
+    plain = pc.match_substring_regex(payloads, narrowest)
     odd = pc.invert(plain)
+    texts = payloads.filter(plain).cast(pa.string())
     rest = _by_rule(declaration, rows.filter(odd), payloads.filter(odd), notice)
-    place = pc.indices_nonzero(plain)
-    order = pc.array_sort_indices(pa.concat_arrays([place, pc.indices_nonzero(odd)]))
-    values = pa.concat_arrays([good, rest.columns[column.name]]).take(order)
-    reasons = pa.concat_arrays([pa.nulls(len(good), pa.string()), rest.reasons]).take(order)
-    return _Values({column.name: values}, reasons, [FRESH.empty_table()])
+    order = pc.array_sort_indices(pa.concat_arrays([pc.indices_nonzero(plain), pc.indices_nonzero(odd)]))
+    found = {}
+    for column in columns:
+        good = _present(texts) if column.aggregate == "count" else texts.cast(ARROW[column.type])
+        found[column.name] = pa.concat_arrays([good, rest.columns[column.name]]).take(order)
+    reasons = pa.concat_arrays([pa.nulls(len(texts), pa.string()), rest.reasons]).take(order)
+    return _Values(found, reasons, [FRESH.empty_table()])
+
+
+def _present(values: pa.Array) -> pa.Array:
+    """What a count counts: 1 where there is a value."""
+    return pc.if_else(values.is_valid(), pa.scalar(1, pa.int64()), pa.scalar(None, pa.int64()))
 
 
 def _fast_text(declaration: Declaration, rows: pa.Table, payloads: pa.Array, notice: bool) -> _Values | None:
@@ -317,7 +329,10 @@ def _fast_raw(declaration: Declaration, rows: pa.Table, payloads: pa.Array, noti
 
 
 def _whole(declaration: Declaration, values: pa.Array) -> _Values | None:
-    found = {column.name: values for column in declaration.payload_columns}
+    found = {
+        column.name: _present(values) if column.aggregate == "count" else values
+        for column in declaration.payload_columns
+    }
     return _Values(found, pa.nulls(len(values), pa.string()), [FRESH.empty_table()])
 
 
@@ -342,6 +357,9 @@ def _fast_json(declaration: Declaration, rows: pa.Table, payloads: pa.Array, not
     root = pa.StructArray.from_arrays([column.combine_chunks() for column in table.columns], fields=list(table.schema))
     found = {column.name: _at(root, path) for column, path in zip(columns, paths, strict=True)}
     for column in columns:
+        if column.aggregate == "count":
+            found[column.name] = _present(found[column.name])
+    for column in columns:
         array = found[column.name]
         if column.required and array.null_count:
             return None
@@ -362,7 +380,8 @@ def _could_be_fast(declaration: Declaration) -> bool:
 def _explicit(columns: tuple[Column, ...], paths: list[Path]) -> pa.Schema | None:
     """The declared places as Arrow's reader wants to be told them. None: it cannot, or one lies within another."""
     tree: dict[str, Any] = {}
-    for column, path in zip(columns, paths, strict=True):
+    # a count takes the type that another column has there
+    for column, path in sorted(zip(columns, paths, strict=True), key=lambda one: one[0].aggregate == "count"):
         if column.type not in _JSON_TYPES or not path or any(isinstance(step, int) for step in path):
             return None
         here = tree
@@ -370,9 +389,14 @@ def _explicit(columns: tuple[Column, ...], paths: list[Path]) -> pa.Schema | Non
             here = here.setdefault(step, {})
             if not isinstance(here, dict):
                 return None
-        if path[-1] in here:
+        known = here.get(path[-1])
+        if column.aggregate == "count":
+            if not isinstance(known, pa.DataType):
+                return None
+        elif known is None:
+            here[path[-1]] = _JSON_TYPES[column.type]
+        elif known != _JSON_TYPES[column.type]:
             return None
-        here[path[-1]] = _JSON_TYPES[column.type]
     return pa.schema(_fields(tree))
 
 
