@@ -4,7 +4,6 @@ A table of so many topics takes a batch of so many changes. What a library needs
 time: it gets the batch as Arrow, in memory, while ours reads it from history through Spark.
 """
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,7 +102,7 @@ def engine_of_ranges(history: str, tables: str, topics: int, changes: int) -> Fi
 
     held, rows = _changes(history, topics)
     write_deltalake(tables, held.sort_by("topic"), target_file_size=16 << 20)
-    at = Batch(0, 0, changes, int(time.time() * 1e6))
+    at = Batch(0, 0, changes, pc.max(rows["timestamp"]).cast(pa.int64()).as_py())
     memory = Memory()
 
     def work() -> None:
@@ -130,7 +129,7 @@ def _ranges(topics: pa.ChunkedArray, changes: int) -> Iterator[tuple[str, str | 
 def engine_of_state(history: str, tables: str, topics: int, changes: int) -> Figures:
     """`transformWithState`: the last change of each topic as state in RocksDB, from a stream of the changes."""
     from pyspark.sql import Row
-    from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
     class Last(StatefulProcessor):
         def init(self, handle: StatefulProcessorHandle) -> None:
@@ -150,8 +149,8 @@ def engine_of_state(history: str, tables: str, topics: int, changes: int) -> Fig
             "spark.sql.streaming.stateStore.providerClass",
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         )
-        rows = spark.readStream.format("holdfast").option("startingOffsets", topics + 1)
-        rows = rows.option("endingOffsets", topics + 1 + changes).load(history)
+        source = spark.readStream.format("holdfast").option("startingOffsets", topics + 1)
+        rows = source.option("endingOffsets", topics + 1 + changes).load(history)
         last = (
             rows.where("outcome IN ('set', 'cleared')")
             .select("topic", "offset", "payload", "outcome")

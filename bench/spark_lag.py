@@ -34,10 +34,11 @@ def started(*words: str) -> Iterator[subprocess.Popen[str]]:
 
 def wait_for_line(process: "subprocess.Popen[str]", text: str) -> str:
     assert process.stdout is not None
+    line = ""
     for line in process.stdout:
         if text in line:
             return line
-    raise RuntimeError(f"expected a line with {text!r}, but the process ended with {process.wait()}")
+    raise RuntimeError(f"expected a line with {text!r}, but the process ended with {process.wait()}: {line}")
 
 
 def measure(folder: Path) -> Figures:

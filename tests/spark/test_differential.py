@@ -173,7 +173,7 @@ def rows(story: Story) -> list[Row]:
 
 def ends(history: History) -> bool:
     history.refresh()
-    return END in history.topics(history.end - CHUNK, history.end, None)
+    return END in history.sample(history.end - CHUNK, history.end, CHUNK, ["topic"])["topic"].to_pylist()
 
 
 def plain_fold(rows: list[Row], offset: int) -> dict[str, Row]:

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.errors import UsageError
-from holdfast.spark.topics import TopicFilter, TopicTemplate
+from holdfast.spark.topics import TopicFilter, TopicTemplate, literal
 
 LEVELS = ("", "a", "b", "$x", "größe", "a.b", "new\nline")
 FILTERS = [
@@ -56,11 +56,19 @@ def test_filter_agrees_with_a_naive_matcher_in_spark(spark: SparkSession) -> Non
     topics = all_topics()
     frame = spark.createDataFrame([(topic,) for topic in topics], "topic string")
     frame = frame.select(
-        "topic", *(TopicFilter(text).column(F.col("topic")).alias(f"f{i}") for i, text in enumerate(FILTERS))
+        "topic",
+        *(TopicFilter(text).column(F.col("topic")).alias(f"f{i}") for i, text in enumerate(FILTERS)),
+        *(F.expr(TopicFilter(text).sql()).alias(f"sql{i}") for i, text in enumerate(FILTERS)),
     )
     for row in frame.collect():
         for i, text in enumerate(FILTERS):
-            assert row[f"f{i}"] == naive(text, row.topic), (text, row.topic)
+            assert row[f"f{i}"] == row[f"sql{i}"] == naive(text, row.topic), (text, row.topic)
+
+
+def test_a_text_is_the_same_in_sql(spark: SparkSession) -> None:
+    for text in ("it's", "a\\b", "\\'", "new\nline", "größe"):
+        [row] = spark.range(1).select(F.expr(literal(text)).alias("text")).collect()
+        assert row.text == text
 
 
 @pytest.mark.parametrize("text", ["", "a/#/b", "a#", "a/b+", "$share/g/a"])
@@ -72,6 +80,7 @@ def test_a_bad_filter_is_refused(text: str) -> None:
 def test_a_template_names_levels(spark: SparkSession) -> None:
     template = TopicTemplate("site/{site}/line/{line}/{device}/#")
     assert template.filter.text == "site/+/line/+/+/#"
+    assert (template.prefix, template.stem) == ("site/+/line/+/+", "site/")
     frame = spark.createDataFrame([("site/4/line/2/dev7/temp",)], "topic string")
     [row] = frame.select(*(column.alias(name) for name, column in template.fields(F.col("topic")).items())).collect()
     assert row.asDict() == {"site": "4", "line": "2", "device": "dev7"}

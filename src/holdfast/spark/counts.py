@@ -8,8 +8,10 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.spark.derived import Batch
+from holdfast.spark.topics import TopicFilter, TopicTemplate
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 TRAFFIC_SCHEMA: Final = pa.schema(
@@ -41,13 +43,20 @@ def traffic_after(held: pa.Table, counts: pa.Table, _batch: Batch) -> pa.Table:
     return added(held, counts, ("minute", "outcome", "protocol")).select(TRAFFIC_SCHEMA.names)
 
 
-def devices_after(held: pa.Table, counts: pa.Table, _batch: Batch, *, names: Sequence[str]) -> pa.Table:
-    """`names` are those of the template's levels. A level holds no slash: a device's own name gives its levels back."""
-    found = added(held, counts, ("hour", "device"))
-    levels = [level for device in found["device"].to_pylist() for level in device.split("/")]
-    places = pa.array(np.arange(found.num_rows + 1) * len(names), pa.int32())
-    fields = pa.MapArray.from_arrays(places, pa.array(list(names) * found.num_rows, pa.string()), pa.array(levels))
-    return found.append_column("fields", fields).select(DEVICES_SCHEMA.names)
+def devices_after(held: pa.Table, counts: pa.Table, _batch: Batch, *, template: TopicTemplate) -> pa.Table:
+    """`counts` are by `prefix`, the levels that decide: some are of topics that the template does not mean."""
+    mine = counts.filter(TopicFilter(template.prefix).mask(counts["prefix"].combine_chunks()))
+    levels = pc.split_pattern(mine["prefix"].combine_chunks(), "/")
+    device = pc.binary_join_element_wise(*(pc.list_element(levels, at) for at in template.places.values()), "/")
+    found = added(held, mine.append_column("device", device).drop_columns(["prefix"]), ("hour", "device"))
+    return found.append_column("fields", _named(found["device"].combine_chunks(), template.names))
+
+
+def _named(devices: pa.Array, names: Sequence[str]) -> pa.MapArray:
+    """A level holds no slash: a device's own name gives its levels back."""
+    places = pa.array(np.arange(len(devices) + 1) * len(names), pa.int32())
+    keys = pa.array(names).take(pa.array(np.tile(np.arange(len(names)), len(devices))))
+    return pa.MapArray.from_arrays(places, keys, pc.split_pattern(devices, "/").flatten())
 
 
 def added(held: pa.Table, counts: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -26,6 +25,7 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import StoreError
 from holdfast.spark.failure import retry_on_vacuumed_files
@@ -106,7 +106,7 @@ class Follower:
         """Returns whether the query has ended by itself, and raises what it ended with."""
         assert self._query is not None
         try:
-            return bool(self._query.awaitTermination(seconds))
+            return bool(self._query.awaitTermination(seconds))  # type: ignore[arg-type] # it takes fractions too
         except StreamingQueryException:
             if self._error is None:
                 raise
@@ -117,7 +117,8 @@ class Follower:
     def stop(self) -> None:
         """Lets a batch that has begun come to its end."""
         self._stopping = True
-        if self._query is None:
+        if self._query is None:  # nobody will tell of its end
+            self.ended.set()
             return
         while self._query.isActive and self._query.status["isTriggerActive"]:
             time.sleep(0.05)

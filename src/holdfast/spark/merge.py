@@ -86,7 +86,8 @@ def lay_out(spark: SparkSession, frame: DataFrame, runs: Runs, tables: list[Deri
     if key:
         rows = rows.where(F.col(key[0]).isNotNull())
     if not key or runs.tasks == 1:
-        return rows.coalesce(runs.tasks)
+        # what is added up is added up by all cores, and little is left to move
+        return rows.repartition(runs.tasks) if tables[0].groups else rows.coalesce(runs.tasks)
     packed = rows.withColumn(RUN, runs.column(key[0]).cast("int")).mapInArrow(pack, f"`{RUN}` int, `{PACKED}` binary")
     marks = spark.range(0, runs.tasks, 1, 1).select(F.col("id").cast("int"), F.lit(None).cast("binary"))
     return packed.union(marks).repartitionById(runs.tasks, F.col(RUN))

@@ -7,6 +7,7 @@ vacuumed in the meantime) asks the table again. Files need not be sorted or disj
 
 import base64
 import json
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -116,9 +117,15 @@ class History:
         except (DeltaError, OSError, ValueError) as error:
             raise StoreError(f"the history table at {self.location} cannot be opened: {error}") from None
         self.filesystem = filesystem_of(self.location)
+        self._looking = threading.Lock()
         self._read_log()
 
     def refresh(self) -> None:
+        """Look at the table again. Other threads may go on asking meanwhile."""
+        with self._looking:
+            self._refresh()
+
+    def _refresh(self) -> None:
         before = self._table.version()
         try:
             try:
@@ -138,7 +145,7 @@ class History:
         names = columns.get("path", [])
         # file_uris and the log list files in the same order; the names prove it rather than trusting it
         by_name = {path.replace("\\", "/").rsplit("/", 1)[-1]: path for path in paths}
-        self.files: list[HistoryFile] = []
+        files: list[HistoryFile] = []
         for index, name in enumerate(names):
             path = by_name[name.rsplit("/", 1)[-1]]
             rows, size = columns["num_records"][index], columns["size_bytes"][index]
@@ -146,12 +153,13 @@ class History:
                 continue
             bounds = [columns.get(key, [None] * len(names))[index] for key in _BOUNDS]
             if rows is None or None in bounds:
-                self.files.append(self._from_footer(path, size))
+                files.append(self._from_footer(path, size))
             else:
                 first, last, first_at, last_at = bounds
                 # Delta rounds timestamps in statistics down to whole milliseconds
-                self.files.append(HistoryFile(path, rows, first, last, micros(first_at), micros(last_at) + 999, size))
-        self.files.sort(key=lambda file: (file.first, file.last))
+                files.append(HistoryFile(path, rows, first, last, micros(first_at), micros(last_at) + 999, size))
+        # whole and in one step: who plans at this moment has the old list or the new one
+        self.files = sorted(files, key=lambda file: (file.first, file.last))
         self.end = max((file.last + 1 for file in self.files), default=0)
         self.rows = sum(file.rows for file in self.files)
         # below this offset only those rows are left that were in force when retention passed; 0 when it never did

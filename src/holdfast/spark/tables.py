@@ -16,7 +16,7 @@ from holdfast.spark.succession import (
     retained_after,
 )
 from holdfast.spark.topic_stats import PUBLISHER_BIT, TOPIC_STATS_SCHEMA, topic_stats_after
-from holdfast.spark.topics import TopicTemplate
+from holdfast.spark.topics import TopicTemplate, literal
 
 DEFAULT_TEMPLATE: Final = "site/{site}/line/{line}/{device}/#"
 _CHANGES: Final = {**{name: f"`{name}`" for name in RETAINED}, "kind": KIND}
@@ -58,15 +58,21 @@ HYGIENE_TABLE: Final = DerivedTable("hygiene", HYGIENE_SCHEMA, ("kind", "topic")
 
 
 def device_stats(template: TopicTemplate) -> DerivedTable:
-    """Each device's hours. A device is the named levels of a topic, joined."""
-    levels = ", ".join(f"get(split(topic, '/'), {place})" for place in template.places.values())
+    """Each device's hours. A device is the named levels of a topic, joined.
+
+    Messages are counted by the levels that decide, as they stand; what they are is asked once for each of them.
+    """
+    depth = template.prefix.count("/") + 1
     return DerivedTable(
         "device_stats",
         DEVICES_SCHEMA,
         ("hour", "device"),
-        partial(devices_after, names=tuple(template.names)),
-        takes={"hour": "date_trunc('HOUR', timestamp)", "device": f"concat_ws('/', {levels})"},
-        where=template.filter.sql(),
+        partial(devices_after, template=template),
+        takes={
+            "hour": "date_trunc('HOUR', timestamp)",
+            "prefix": f"substring_index(topic, '/', {depth})" if template.filter.subtree else "topic",
+        },
+        where=f"startswith(topic, {literal(template.stem)})",
         groups={
             **_SUMS,
             "sets": "count_if(outcome = 'set')",

@@ -5,6 +5,7 @@ needs a regular expression, written in what RE2 (Arrow) and Java (Spark) have in
 """
 
 import re
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import UsageError
@@ -123,6 +124,9 @@ class TopicTemplate:
         self.names: Final = names
         self.places: Final = {level[1:-1]: i for i, level in enumerate(levels) if level.startswith("{")}
         self.filter: Final = TopicFilter("/".join("+" if level.startswith("{") else level for level in levels))
+        # the levels that decide whether a topic belongs to a device, and what they all begin with
+        self.prefix: Final = "/".join(self.filter.levels)
+        self.stem: Final = "".join(f"{level}/" for level in takewhile(lambda level: level != "+", self.filter.levels))
 
     def fields(self, topic: "Column") -> dict[str, "Column"]:
         from pyspark.sql import functions as F
