@@ -13,6 +13,7 @@ import pytest
 
 from broker_process import MOSQUITTO, BrokerProcess, start_holdfast, under_test
 from http_api import LISTEN, Api
+from sparkplug_wire import NOON, metric, number, sparkplug
 from wire import P, Publish
 from wire_packets import Will
 
@@ -56,33 +57,9 @@ ESPHOME_DISCOVERY = {
 }
 
 
-def varint(number: int) -> bytes:
-    head, rest = number & 0x7F, number >> 7
-    return bytes([head | 0x80]) + varint(rest) if rest else bytes([head])
-
-
-def number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def block(field: int, value: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(value)) + value
-
-
-def sparkplug(timestamp: int, sequence: int | None, *metrics: bytes) -> bytes:
-    """org.eclipse.tahu.protobuf.Payload: timestamp 1, metrics 2, seq 3."""
-    tail = b"" if sequence is None else number(3, sequence)
-    return number(1, timestamp) + b"".join(block(2, metric) for metric in metrics) + tail
-
-
-def metric(name: str, timestamp: int, datatype: int, value: bytes) -> bytes:
-    """Metric: name 1, timestamp 3, datatype 4, then its value."""
-    return block(1, name.encode()) + number(3, timestamp) + number(4, datatype) + value
-
-
-BD_SEQ = metric("bdSeq", 1_794_830_400_000, 8, number(11, 0))
-NBIRTH = sparkplug(1_794_830_400_000, 0, BD_SEQ, metric("Node Control/Rebirth", 1_794_830_400_000, 11, number(14, 0)))
-NDEATH = sparkplug(1_794_830_400_000, None, BD_SEQ)
+BD_SEQ = metric("bdSeq", at=NOON, datatype=8, value=number(11, 0))
+NBIRTH = sparkplug(NOON, 0, BD_SEQ, metric("Node Control/Rebirth", at=NOON, datatype=11, value=number(14, 0)))
+NDEATH = sparkplug(NOON, None, BD_SEQ)
 
 
 @dataclass(frozen=True)
@@ -141,7 +118,7 @@ RECIPES: dict[str, list[Sent]] = {
     ],
     "Sparkplug B": [
         Sent("spBv1.0/Plant/NBIRTH/Edge1", NBIRTH),
-        kept("spBv1.0/STATE/scada", {"online": True, "timestamp": 1_794_830_400_000}),
+        kept("spBv1.0/STATE/scada", {"online": True, "timestamp": NOON}),
     ],
 }
 

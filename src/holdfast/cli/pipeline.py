@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.options import Config
+from holdfast.cli.pipeline_declared import check, replay
 from holdfast.cli.pipeline_display import (
     print_differences,
     print_plan,
@@ -24,14 +25,17 @@ from holdfast.cli.pipeline_setup import (
     DEFAULT_MEMORY,
     AsJson,
     Data,
+    Declared,
     Filter,
     History,
     Master,
     Memory,
     Tables,
     Verbose,
+    declarations_of,
     find_locations,
     open_history,
+    open_tables,
     parse_at,
     session,
 )
@@ -87,6 +91,7 @@ def run(
     ui: Annotated[
         int | None, typer.Option(min=1, max=65535, metavar="PORT", help="Serve Spark's own pages on this port.")
     ] = None,
+    declared: Declared = None,
     history: History = None,
     tables: Tables = None,
     data: Data = None,
@@ -98,9 +103,10 @@ def run(
     """
     Keep the tables current from history, each row exactly once.
 
-    Makes and updates `retained`, `retained_intervals`, `topic_stats`, `device_stats`, `traffic` and `hygiene`. It may
-    be stopped or killed at any moment and goes on where it was. It runs as queries of Structured Streaming: `--ui 4040`
-    serves Spark's own pages about them, on this machine only unless --master is elsewhere.
+    Makes and updates `retained`, `retained_intervals`, `topic_stats`, `device_stats`, `traffic` and `hygiene`, and with
+    `--declared` tables of your own. It may be stopped or killed at any moment and goes on where it was. It runs as
+    queries of Structured Streaming: `--ui 4040` serves Spark's own pages about them, on this machine only unless
+    --master is elsewhere.
 
     Examples:
 
@@ -108,18 +114,20 @@ def run(
 
         holdfast pipeline run --once --history /var/lib/holdfast/history --tables /srv/tables
 
+        holdfast pipeline run --declared pipeline.toml
+
         holdfast pipeline run --master spark://cluster:7077 --devices 'plant/{plant}/{device}/#'
     """
     from holdfast.spark.jobs.run import Runner
-    from holdfast.spark.keeper import Keeper
 
-    where = find_locations(history, tables, data, config)
+    where = find_locations(history, tables, data, config, devices=devices, declared=declared)
+    declarations = declarations_of(where.declared)
     open_history(where, counts=True)
     pages = {} if ui is None else {"spark.ui.enabled": "true", "spark.ui.port": str(ui)}
     with session(master, memory, verbose, False, pages) as spark:
         if ui is not None and not master.startswith("sc://"):
             print(f"Spark's own pages: {spark.sparkContext.uiWebUrl}", flush=True)
-        keeper = Keeper(spark, where.history, where.tables, template=devices or where.devices, accept_loss=accept_loss)
+        keeper = open_tables(spark, where, declarations, accept_loss=accept_loss)
         try:
             behind = sum(keeper.behind(name) for name in keeper.following)
             if once:
@@ -459,6 +467,10 @@ def stats(
         print(json.dumps(found, ensure_ascii=False))
         return
     print_stats(found)
+
+
+app.command()(check)
+app.command()(replay)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from holdfast.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from holdfast.spark.declared import Declaration
+    from holdfast.spark.keeper import Keeper
     from holdfast.spark.ranges import History as HistoryTable
 
 History = Annotated[
@@ -32,6 +34,14 @@ History = Annotated[
 Tables = Annotated[
     str | None,
     typer.Option("--tables", metavar="DIR", help="Where the tables are kept. Default: `pipeline` in the data folder."),
+]
+Declared = Annotated[
+    Path | None,
+    typer.Option(
+        "--declared",
+        metavar="FILE",
+        help="Tables of one's own, such as pipeline.toml, instead of `pipeline.declared` of the configuration.",
+    ),
 ]
 Data = Annotated[
     str | None, typer.Option("--data", metavar="DIR", help="Data folder, default ./data. Environment: HOLDFAST_DATA.")
@@ -64,9 +74,18 @@ class Locations:
     tables: str
     devices: str
     data: Path
+    declared: Path | None = None
 
 
-def find_locations(history: str | None, tables: str | None, data: str | None, config: Config) -> Locations:
+def find_locations(
+    history: str | None,
+    tables: str | None,
+    data: str | None,
+    config: Config,
+    *,
+    devices: str | None = None,
+    declared: Path | None = None,
+) -> Locations:
     """Returns where things are: from flags first, then from the configuration that the broker itself reads."""
     from holdfast.config import load
     from holdfast.history.storage_options import VARIABLE
@@ -80,8 +99,41 @@ def find_locations(history: str | None, tables: str | None, data: str | None, co
         os.environ.setdefault(VARIABLE, storage_file)  # Spark's workers are told by it too
     configured = settings.history.path if place.folder is not None else ""  # where no broker has noted it here
     return Locations(
-        history or configured or place.uri, tables or str(folder / "pipeline"), settings.pipeline.devices, folder
+        history or configured or place.uri,
+        tables or str(folder / "pipeline"),
+        devices or settings.pipeline.devices,
+        folder,
+        declared or settings.pipeline.declared,
     )
+
+
+def declarations_of(path: Path | None) -> "list[Declaration]":
+    """Returns the tables that a file declares; none without a file."""
+    if path is None:
+        return []
+    from holdfast.spark.declared import read_declarations
+    from holdfast.spark.tables import TABLES
+
+    return read_declarations(path, TABLES)
+
+
+def open_tables(
+    spark: "SparkSession", where: Locations, declarations: "list[Declaration]", *, accept_loss: bool = False
+) -> "Keeper":
+    """Returns what keeps the pipeline's tables and those that were declared; it has to be closed."""
+    from holdfast.spark.declared.replay import quarantine_anew
+    from holdfast.spark.declared.tables import declared_tables
+    from holdfast.spark.keeper import Keeper
+    from holdfast.spark.tables import pipeline_tables
+
+    tables = (*pipeline_tables(where.devices), *declared_tables(declarations))
+    keeper = Keeper(spark, where.history, where.tables, tables=tables, accept_loss=accept_loss)
+    try:
+        quarantine_anew(keeper, declarations)
+    except BaseException:
+        keeper.close()
+        raise
+    return keeper
 
 
 def open_history(where: Locations, *, whole: bool = True, counts: bool = False) -> "HistoryTable":

@@ -3,36 +3,17 @@
 A configuration that names a file which is not there, or that would let strangers in without saying so, is refused.
 """
 
-import json
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.config.listener import Listener
 from holdfast.config.settings import Settings
+from holdfast.problem import Problem, shown
 
 HTTP_SCHEMES = ("http", "https")
 NODE_NAME_LONGEST = 64
 LEAST_FILE = 1 << 20
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What keeps a configuration from being used. `key` is empty when it concerns no single key."""
-
-    key: str
-    message: str
-    origin: str = ""
-
-    def __str__(self) -> str:
-        where = f" ({self.origin})" if self.origin else ""
-        return f"{self.key}{where}: {self.message}" if self.key else f"{self.message}{where}"
-
-
-def shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def problems_of(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:

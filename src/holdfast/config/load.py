@@ -12,7 +12,6 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Final, get_args, get_origin
 
@@ -20,9 +19,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from holdfast.config.checks import Problem, problems_of, shown
+from holdfast.config.checks import problems_of
 from holdfast.config.settings import Section, Settings
 from holdfast.errors import ConfigError
+from holdfast.problem import Problem, nearest, shown
 
 PREFIX: Final = "HOLDFAST_"
 DEFAULT: Final = "default"
@@ -70,20 +70,6 @@ SECTIONS: Final[dict[str, type[BaseModel]]] = {
     for name, field in Settings.model_fields.items()
     if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
 }
-
-
-def nearest(name: str, known: Iterator[str] | list[str] | dict[str, Key]) -> str:
-    """Returns the known key that `name` was most likely meant to be.
-
-    A match of the last part alone counts nearly as much as one of the whole.
-    """
-
-    def likeness(candidate: str) -> float:
-        whole = SequenceMatcher(None, name, candidate).ratio()
-        last = SequenceMatcher(None, name.rpartition(".")[2], candidate.rpartition(".")[2]).ratio()
-        return max(whole, last * 0.95)
-
-    return max(known, key=likeness)
 
 
 @dataclass(frozen=True)

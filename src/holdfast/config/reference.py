@@ -48,6 +48,7 @@ EXAMPLE_INTRODUCTION: Final = """\
 
 # What the example file shows for settings without a default.
 EXAMPLE_VALUES: Final = {
+    "pipeline.declared": '"pipeline.toml"',
     "tls.cert": '"server.pem"',
     "tls.key": '"server.key"',
     "tls.ca": '"clients.pem"',

@@ -210,6 +210,10 @@ class Pipeline(Section):
         description="Which part of a topic names a device, for the table `device_stats` and the report: a topic filter "
         "with names in braces instead of `+`.",
     )
+    declared: Path | None = Field(
+        default=None,
+        description="A file that declares tables of one's own, such as `pipeline.toml`, for `holdfast pipeline run`.",
+    )
 
 
 class Limits(Section):

@@ -7,6 +7,8 @@ at different offsets, and the next run takes each from where it is.
 
 import fcntl
 import os
+import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -92,8 +94,11 @@ class Lock:
     """One run at a time on a folder of tables. The system drops it with the process, however that ends."""
 
     def __init__(self, root: str) -> None:
-        Path(root).mkdir(parents=True, exist_ok=True)
-        self._file: IO[str] = open(Path(root) / ".lock", "a+")  # noqa: SIM115 - held for the life of the run
+        path = Path(root) / ".lock"
+        if "://" in root:  # of this machine only; others are told by the store, which takes one commit of a number
+            path = Path(tempfile.gettempdir()) / f"holdfast-pipeline-{zlib.crc32(root.encode()):08x}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[str] = open(path, "a+")  # noqa: SIM115 - held for the life of the run
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
