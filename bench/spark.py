@@ -115,10 +115,13 @@ class Bench:
         found = self.run("read_by_source", millions, history=self.history(millions), rows=int(millions * MILLION))
         self.add(
             Line("format('holdfast'), all columns", millions, found["source_s"], "s"),
+            Line("read_history, all columns", millions, found["scan_s"], "s"),
             Line("Spark's Parquet reader", millions, found["parquet_s"], "s"),
             Line("format('holdfast'), processor time", millions, found["source_cpu_s"], "s"),
+            Line("read_history, processor time", millions, found["scan_cpu_s"], "s"),
             Line("Spark's Parquet reader, processor time", millions, found["parquet_cpu_s"], "s"),
-            Line("speed of the source to the reader's", millions, found["share"] * 100, "%", at_least=80),
+            Line("speed of the source to the reader's", millions, found["source_share"] * 100, "%", at_least=80),
+            Line("speed of read_history to the reader's", millions, found["scan_share"] * 100, "%", at_least=80),
         )
 
     def incremental(self, millions: float) -> None:

@@ -191,28 +191,26 @@ def past_from_intervals(history: str, tables: str, rows: int) -> Figures:
 
 
 def read_by_source(history: str, rows: int) -> Figures:
-    """The source and Spark's own reader, in turns, on the same files, all columns."""
+    """The source, the scan and Spark's own reader, in turns, on the same files, all columns."""
     from holdfast.history.schema import COLUMNS
     from holdfast.spark.ranges import History
+    from holdfast.spark.scan import read_history
 
     files = History(history).holding(0, rows + 1)
     schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
-    ours: list[tuple[float, float]] = []
-    theirs: list[tuple[float, float]] = []
     with session() as spark:
-        native = spark.read.schema(schema).parquet(*files)
-        source = spark.read.format("holdfast").option("endingOffsets", rows + 1).load(history)
-        for _ in range(6):
-            theirs.append(costs(lambda: drain(native)))
-            ours.append(costs(lambda: drain(source)))
-    # the first of each compiled the plan, and the compiler of the JVM goes on through the second
-    mine, its = (statistics.median(took for took, _ in tries[2:]) for tries in (ours, theirs))
-    my_cpu, its_cpu = (statistics.median(cpu for _, cpu in tries[2:]) for tries in (ours, theirs))
-    return {
-        "source_s": mine,
-        "parquet_s": its,
-        "share": its / mine,
-        "source_cpu_s": my_cpu,
-        "parquet_cpu_s": its_cpu,
-        "rows_per_s": rows / mine,
-    }
+        frames = {
+            "parquet": spark.read.schema(schema).parquet(*files),
+            "source": spark.read.format("holdfast").option("endingOffsets", rows + 1).load(history),
+            "scan": read_history(spark, history, endingOffsets=rows + 1),
+        }
+        tries = [{name: costs(partial(drain, frame)) for name, frame in frames.items()} for _ in range(6)]
+    found: Figures = {}
+    for name in frames:
+        # the first of each compiled the plan, and the compiler of the JVM goes on through the second
+        found[f"{name}_s"] = statistics.median(one[name][0] for one in tries[2:])
+        found[f"{name}_cpu_s"] = statistics.median(one[name][1] for one in tries[2:])
+    for name in ("source", "scan"):
+        found[f"{name}_share"] = found["parquet_s"] / found[f"{name}_s"]
+        found[f"{name}_cpu_share"] = found["parquet_cpu_s"] / found[f"{name}_cpu_s"]
+    return {**found, "rows_per_s": rows / found["source_s"]}
