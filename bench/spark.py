@@ -35,9 +35,10 @@ from spark_work import Figures
 
 MILLION = 1_000_000
 HERE = Path(__file__)
-PARTS = ("fold", "source", "incremental", "past", "lag")
+PARTS = ("fold", "source", "incremental", "past", "lag", "workers")
 # More rows tell no more about these, and take long.
-AT_MOST = {"source": 5.0, "incremental": 20.0, "past": 5.0}
+AT_MOST = {"source": 5.0, "incremental": 20.0, "past": 5.0, "workers": 5.0}
+WORKERS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,22 @@ class Bench:
             Line("speed of the source to the reader's", millions, found["source_share"] * 100, "%", at_least=80),
             Line("speed of read_history to the reader's", millions, found["scan_share"] * 100, "%", at_least=80),
         )
+
+    def workers(self, millions: float) -> None:
+        """Cost by doubling: the same fold with 1, 2 and 4 workers of one core each."""
+        rows, place = int(millions * MILLION), self.history(millions)
+        alone = 0.0
+        for number in WORKERS:
+            found = self.run("fold_on_workers", millions, history=place, rows=rows, workers=number)
+            alone = alone or found["seconds"]
+            self.add(
+                Line(f"fold, {number} workers", millions, found["seconds"], "s"),
+                Line(f"fold, {number} workers, the first time", millions, found["first_s"], "s"),
+                Line(f"fold, {number} workers, planned by the driver", millions, found["planned_s"], "s"),
+                Line(f"fold, {number} workers, processor time", millions, found["cpu_s"], "s"),
+            )
+            if number > 1:
+                self.add(Line(f"fold, {number} workers to one", millions, alone / found["seconds"], "times"))
 
     def incremental(self, millions: float) -> None:
         """Needs a table that ends at these rows: the run goes to the end."""

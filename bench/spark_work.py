@@ -52,11 +52,11 @@ class Memory:
 
 
 @contextmanager
-def session() -> Iterator["SparkSession"]:
+def session(master: str | None = None, **settings: str) -> Iterator["SparkSession"]:
     """A session that is up: its first query, which starts everything, has been answered."""
     from holdfast.spark.session import start_session
 
-    spark = start_session(memory=MEMORY)
+    spark = start_session(master, memory=MEMORY, settings={name.replace("_", "."): v for name, v in settings.items()})
     spark.range(10).count()
     try:
         yield spark
@@ -104,6 +104,35 @@ def fold_by_spark(history: str, rows: int) -> Figures:
         took, cpu = costs(lambda: drain(fold(history_frame(spark, table, 0, rows + 1), at=_then(rows))))
         peak = memory.stop()
     return {"seconds": took, "cpu_s": cpu, "gib": peak, "rows_per_s": rows / took}
+
+
+def fold_on_workers(history: str, rows: int, workers: int) -> Figures:
+    """The same fold on a standalone cluster of workers with a core each; the second of two, when all is compiled."""
+    from holdfast.spark.fold import fold
+    from holdfast.spark.keeper import history_frame
+    from holdfast.spark.ranges import History
+    from spark_cluster import cluster
+
+    with cluster(workers) as url, session(url, spark_executor_memory="1g", spark_driver_host="127.0.0.1") as spark:
+        # before all workers have come, the first of them would have all tasks
+        wait_for_executors(spark, workers)
+        table = History(history)
+        begun = time.perf_counter()
+        frame = fold(history_frame(spark, table, 0, rows + 1), at=_then(rows))
+        frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]
+        planned = time.perf_counter() - begun
+        first = costs(lambda: drain(frame))
+        took, cpu = costs(lambda: drain(frame))
+    return {"seconds": took, "cpu_s": cpu, "first_s": first[0], "planned_s": planned, "rows_per_s": rows / took}
+
+
+def wait_for_executors(spark: "SparkSession", number: int) -> None:
+    context = spark.sparkContext._jsc.sc()  # type: ignore[union-attr]
+    deadline = time.monotonic() + 120
+    while context.getExecutorMemoryStatus().size() <= number:  # the driver is one of them
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"expected {number} executors within 120 s")
+        time.sleep(0.1)
 
 
 def fold_by_duckdb(history: str, rows: int) -> Figures:
