@@ -94,23 +94,21 @@ def costs(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def fold_by_spark(history: str, rows: int) -> Figures:
-    from holdfast.spark.fold import fold
-    from holdfast.spark.keeper import history_frame
     from holdfast.spark.ranges import History
+    from holdfast.spark.replay import fold_history
 
     memory = Memory()
     with session() as spark:
         table = History(history)
-        took, cpu = costs(lambda: drain(fold(history_frame(spark, table, 0, rows + 1), at=_then(rows))))
+        took, cpu = costs(lambda: drain(fold_history(spark, table, rows, at=_then(rows))))
         peak = memory.stop()
     return {"seconds": took, "cpu_s": cpu, "gib": peak, "rows_per_s": rows / took}
 
 
 def fold_on_workers(history: str, rows: int, workers: int) -> Figures:
     """The same fold on a standalone cluster of workers with a core each; the second of two, when all is compiled."""
-    from holdfast.spark.fold import fold
-    from holdfast.spark.keeper import history_frame
     from holdfast.spark.ranges import History
+    from holdfast.spark.replay import fold_history
     from spark_cluster import cluster
 
     with cluster(workers) as url, session(url, spark_executor_memory="1g", spark_driver_host="127.0.0.1") as spark:
@@ -118,7 +116,7 @@ def fold_on_workers(history: str, rows: int, workers: int) -> Figures:
         wait_for_executors(spark, workers)
         table = History(history)
         begun = time.perf_counter()
-        frame = fold(history_frame(spark, table, 0, rows + 1), at=_then(rows))
+        frame = fold_history(spark, table, rows, at=_then(rows))
         frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]
         planned = time.perf_counter() - begun
         first = costs(lambda: drain(frame))
