@@ -36,10 +36,11 @@ from spark_work import Figures
 
 MILLION = 1_000_000
 HERE = Path(__file__)
-PARTS = ("fold", "source", "incremental", "past", "lag", "engines")
+PARTS = ("fold", "source", "incremental", "past", "lag", "engines", "workers")
 ENGINES = ("engine_of_files", "engine_of_merge", "engine_of_ranges", "engine_of_state")
 # More rows tell no more about these, and take long.
-AT_MOST = {"source": 5.0, "incremental": 20.0, "past": 5.0, "engines": 5.0}
+AT_MOST = {"source": 5.0, "incremental": 20.0, "past": 5.0, "engines": 5.0, "workers": 5.0}
+WORKERS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,30 @@ class Bench:
         found = self.run("read_by_source", millions, history=self.history(millions), rows=int(millions * MILLION))
         self.add(
             Line("format('holdfast'), all columns", millions, found["source_s"], "s"),
+            Line("read_history, all columns", millions, found["scan_s"], "s"),
             Line("Spark's Parquet reader", millions, found["parquet_s"], "s"),
             Line("format('holdfast'), processor time", millions, found["source_cpu_s"], "s"),
+            Line("read_history, processor time", millions, found["scan_cpu_s"], "s"),
             Line("Spark's Parquet reader, processor time", millions, found["parquet_cpu_s"], "s"),
-            Line("speed of the source to the reader's", millions, found["share"] * 100, "%", at_least=80),
+            Line("speed of the source to the reader's", millions, found["source_share"] * 100, "%", at_least=80),
+            Line("speed of read_history to the reader's", millions, found["scan_share"] * 100, "%", at_least=80),
         )
+
+    def workers(self, millions: float) -> None:
+        """Cost by doubling: the same fold with 1, 2 and 4 workers of one core each."""
+        rows, place = int(millions * MILLION), self.history(millions)
+        alone = 0.0
+        for number in WORKERS:
+            found = self.run("fold_on_workers", millions, history=place, rows=rows, workers=number)
+            alone = alone or found["seconds"]
+            self.add(
+                Line(f"fold, {number} workers", millions, found["seconds"], "s"),
+                Line(f"fold, {number} workers, the first time", millions, found["first_s"], "s"),
+                Line(f"fold, {number} workers, planned by the driver", millions, found["planned_s"], "s"),
+                Line(f"fold, {number} workers, processor time", millions, found["cpu_s"], "s"),
+            )
+            if number > 1:
+                self.add(Line(f"fold, {number} workers to one", millions, alone / found["seconds"], "times"))
 
     def incremental(self, millions: float) -> None:
         """Needs a table that ends at these rows: the run goes to the end."""

@@ -52,11 +52,11 @@ class Memory:
 
 
 @contextmanager
-def session() -> Iterator["SparkSession"]:
+def session(master: str | None = None, **settings: str) -> Iterator["SparkSession"]:
     """A session that is up: its first query, which starts everything, has been answered."""
     from holdfast.spark.session import start_session
 
-    spark = start_session(memory=MEMORY)
+    spark = start_session(master, memory=MEMORY, settings={name.replace("_", "."): v for name, v in settings.items()})
     spark.range(10).count()
     try:
         yield spark
@@ -94,16 +94,43 @@ def costs(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def fold_by_spark(history: str, rows: int) -> Figures:
-    from holdfast.spark.fold import fold
-    from holdfast.spark.keeper import history_frame
     from holdfast.spark.ranges import History
+    from holdfast.spark.replay import fold_history
 
     memory = Memory()
     with session() as spark:
         table = History(history)
-        took, cpu = costs(lambda: drain(fold(history_frame(spark, table, 0, rows + 1), at=_then(rows))))
+        took, cpu = costs(lambda: drain(fold_history(spark, table, rows, at=_then(rows))))
         peak = memory.stop()
     return {"seconds": took, "cpu_s": cpu, "gib": peak, "rows_per_s": rows / took}
+
+
+def fold_on_workers(history: str, rows: int, workers: int) -> Figures:
+    """The same fold on a standalone cluster of workers with a core each; the second of two, when all is compiled."""
+    from holdfast.spark.ranges import History
+    from holdfast.spark.replay import fold_history
+    from spark_cluster import cluster
+
+    with cluster(workers) as url, session(url, spark_executor_memory="1g", spark_driver_host="127.0.0.1") as spark:
+        # before all workers have come, the first of them would have all tasks
+        wait_for_executors(spark, workers)
+        table = History(history)
+        begun = time.perf_counter()
+        frame = fold_history(spark, table, rows, at=_then(rows))
+        frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]
+        planned = time.perf_counter() - begun
+        first = costs(lambda: drain(frame))
+        took, cpu = costs(lambda: drain(frame))
+    return {"seconds": took, "cpu_s": cpu, "first_s": first[0], "planned_s": planned, "rows_per_s": rows / took}
+
+
+def wait_for_executors(spark: "SparkSession", number: int) -> None:
+    context = spark.sparkContext._jsc.sc()  # type: ignore[union-attr]
+    deadline = time.monotonic() + 120
+    while context.getExecutorMemoryStatus().size() <= number:  # the driver is one of them
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"expected {number} executors within 120 s")
+        time.sleep(0.1)
 
 
 def fold_by_duckdb(history: str, rows: int) -> Figures:
@@ -193,28 +220,26 @@ def past_from_intervals(history: str, tables: str, rows: int) -> Figures:
 
 
 def read_by_source(history: str, rows: int) -> Figures:
-    """The source and Spark's own reader, in turns, on the same files, all columns."""
+    """The source, the scan and Spark's own reader, in turns, on the same files, all columns."""
     from holdfast.history.schema import COLUMNS
     from holdfast.spark.ranges import History
+    from holdfast.spark.scan import read_history
 
     files = History(history).holding(0, rows + 1)
     schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
-    ours: list[tuple[float, float]] = []
-    theirs: list[tuple[float, float]] = []
     with session() as spark:
-        native = spark.read.schema(schema).parquet(*files)
-        source = spark.read.format("holdfast").option("endingOffsets", rows + 1).load(history)
-        for _ in range(6):
-            theirs.append(costs(lambda: drain(native)))
-            ours.append(costs(lambda: drain(source)))
-    # the first of each compiled the plan, and the compiler of the JVM goes on through the second
-    mine, its = (statistics.median(took for took, _ in tries[2:]) for tries in (ours, theirs))
-    my_cpu, its_cpu = (statistics.median(cpu for _, cpu in tries[2:]) for tries in (ours, theirs))
-    return {
-        "source_s": mine,
-        "parquet_s": its,
-        "share": its / mine,
-        "source_cpu_s": my_cpu,
-        "parquet_cpu_s": its_cpu,
-        "rows_per_s": rows / mine,
-    }
+        frames = {
+            "parquet": spark.read.schema(schema).parquet(*files),
+            "source": spark.read.format("holdfast").option("endingOffsets", rows + 1).load(history),
+            "scan": read_history(spark, history, endingOffsets=rows + 1),
+        }
+        tries = [{name: costs(partial(drain, frame)) for name, frame in frames.items()} for _ in range(6)]
+    found: Figures = {}
+    for name in frames:
+        # the first of each compiled the plan, and the compiler of the JVM goes on through the second
+        found[f"{name}_s"] = statistics.median(one[name][0] for one in tries[2:])
+        found[f"{name}_cpu_s"] = statistics.median(one[name][1] for one in tries[2:])
+    for name in ("source", "scan"):
+        found[f"{name}_share"] = found["parquet_s"] / found[f"{name}_s"]
+        found[f"{name}_cpu_share"] = found["parquet_cpu_s"] / found[f"{name}_cpu_s"]
+    return {**found, "rows_per_s": rows / found["source_s"]}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -102,6 +103,8 @@ class Made:
     then: int = 0
     operation: str = ""
     soon_ms: int = 0
+    fleeting: int = 0  # the offset after which a message that was to last a second was still there
+    after: int = 0  # and one behind its end
 
 
 def make(folder: Path) -> Made:
@@ -136,6 +139,12 @@ def make(folder: Path) -> Made:
             api.set(topic, {"past/changed": "now"}.get(topic, "then"), qos=0 if topic == "past/other-qos" else 1)
         for topic in ("past/gone", "few/a", "few/b", "protected/a", "big/one", "brief/over", "brief/soon"):
             api.set(topic, "")
+        api.set("fleeting/second", "1", expiry_s=1)
+        made.fleeting = api.set("fleeting/day", "1", expiry_s=DAY_S)
+        over_ms = api.ok("GET", "/api/v1/retained/message", params={"topic": "fleeting/day"})["stored_at_ms"] + 1000
+        while wall_clock_ms() <= over_ms:
+            time.sleep(0.05)
+        made.after = api.set("fleeting/last", "1")
         made.operation = api.ok("DELETE", "/api/v1/retained/message", params={"topic": "undo/a"})["operation"]
         api.history("undo/a", 2)
     running.stop()
@@ -418,6 +427,19 @@ async def a_delete_of_another_process_is_undone_from_the_history(services: Servi
 async def the_past_is_shown_as_of_an_offset_with_expiry_as_of_then(services: Services) -> object:
     portions = services.history.messages_at(Moment(0, services.made.then, "brief/#"), OPERATOR)
     return {one.topic.decode(): one.payload.decode() async for portion in portions for one in portion}
+
+
+async def topics_at(services: Services, offset: int, topic_filter: str) -> list[str]:
+    portions = services.history.messages_at(Moment(0, offset, topic_filter), OPERATOR)
+    return sorted([one.topic.decode() async for portion in portions for one in portion])
+
+
+@case((["fleeting/day", "fleeting/second"], ["fleeting/day", "fleeting/last"]))
+async def what_had_expired_by_an_offset_is_not_shown_for_it(services: Services) -> object:
+    """The clock of today says nothing about it: by that, both would have expired."""
+    services.clock.ahead_ms = 2 * DAY_S * 1000
+    made = services.made
+    return await topics_at(services, made.fleeting, "fleeting/#"), await topics_at(services, made.after, "fleeting/#")
 
 
 @case([])

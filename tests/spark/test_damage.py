@@ -14,6 +14,7 @@ from holdfast.errors import StoreError, UsageError
 from holdfast.spark.failure import check_whole
 from holdfast.spark.keeper import Keeper, history_frame
 from holdfast.spark.ranges import History
+from holdfast.spark.replay import fold_history
 from spark.publishes import publishes, write_history
 
 ROWS = publishes(400, topics=20, seed=71)
@@ -66,6 +67,16 @@ def test_damage_that_shows_only_in_reading_is_named_too(spark: SparkSession, tmp
     with pytest.raises(UsageError) as caught, spark_in_one_sentence(False):
         history_frame(spark, table).collect()
     assert f"history file {damaged} is damaged (Spark cannot read it): put it back from a backup" in str(caught.value)
+    assert f"`holdfast doctor {tmp_path}/data --repair`" in str(caught.value)
+
+
+def test_damage_that_the_fold_finds_is_named_too(spark: SparkSession, tmp_path: Path, history: str) -> None:
+    table = History(history)
+    damaged = table.files[1].path
+    overwrite(Path(damaged))
+    with pytest.raises(UsageError) as caught, spark_in_one_sentence(False):
+        fold_history(spark, table).collect()
+    assert f"history file {damaged} is damaged (it cannot be read): put it back from a backup" in str(caught.value)
     assert f"`holdfast doctor {tmp_path}/data --repair`" in str(caught.value)
 
 

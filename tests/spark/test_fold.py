@@ -3,23 +3,32 @@
 import random
 from datetime import datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from holdfast.spark import payload
+from holdfast.history.schema import arrow_schema
+from holdfast.spark import payload, replay
 from holdfast.spark.fold import RETAINED_COLUMNS, fold, holding, intervals, last_changes, matching
+from holdfast.spark.ranges import History
+from holdfast.spark.replay import fold_history
 from spark.publishes import START, Row, oracle, publishes, write_history
 
 ROWS = publishes(20_000, topics=400, seed=7)
 
 
 @pytest.fixture(scope="module")
-def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
-    path = write_history(tmp_path_factory.mktemp("fold") / "history", ROWS, files=5)
-    return spark.read.format("holdfast").load(path).cache()
+def table(tmp_path_factory: pytest.TempPathFactory) -> History:
+    return History(write_history(tmp_path_factory.mktemp("fold") / "history", ROWS, files=5))
+
+
+@pytest.fixture(scope="module")
+def history(spark: SparkSession, table: History) -> DataFrame:
+    return spark.read.format("holdfast").load(table.location).cache()
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +77,24 @@ def test_fold_as_of_an_offset_equals_the_plain_fold(history: DataFrame, spans: D
     assert as_set(fold(history, offset)) == wanted
     clock = ROWS[min(offset, len(ROWS)) - 1]["timestamp"]
     assert as_set(holding(spans, offset, at=clock)) == wanted
+
+
+@pytest.mark.parametrize("task_rows", [1, 6_000, 100_000])
+def test_the_fold_of_a_table_is_that_of_its_rows_however_it_is_cut(
+    spark: SparkSession, table: History, task_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "TASK_ROWS", task_rows)
+    [offset, row] = moments(2, seed=5)
+    moment = ROWS[row - 1]["timestamp"]
+    assert as_set(fold_history(spark, table, offset)) == expected(ROWS, offset=offset)
+    assert as_set(fold_history(spark, table, moment)) == expected(ROWS, moment=moment)
+    of_a_site = {topic: row for topic, row in expected(ROWS, moment=moment).items() if topic.startswith("site/3/")}
+    assert as_set(fold_history(spark, table, moment, "site/3/#")) == of_a_site
+
+
+def test_the_fold_of_an_empty_table_is_empty(spark: SparkSession, tmp_path: Path) -> None:
+    DeltaTable.create(tmp_path / "history", arrow_schema())
+    assert as_set(fold_history(spark, History(str(tmp_path / "history")))) == {}
 
 
 @pytest.mark.parametrize("index", moments(3, seed=4))

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -15,10 +15,12 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from holdfast.errors import StoreError, UsageError
 from holdfast.history.schema import FORMAT_APP_ID, LIVE_APP_ID, RETENTION_APP_ID, arrow_schema
 from holdfast.spark.failure import reason
 from holdfast.spark.options import micros
-from holdfast.spark.ranges import Piece, read_piece
+from holdfast.spark.ranges import History, Piece, read_piece
+from holdfast.spark.scan import read_history
 from spark.brokers import LIMIT_S
 from spark.publishes import START, Row, publishes, write_history
 from spark.streams import start_stream
@@ -35,6 +37,10 @@ def read(spark: SparkSession, path: str, **options: str | int | bool) -> DataFra
     return spark.read.format("holdfast").options(**options).load(path)
 
 
+Read = Callable[..., DataFrame]
+by_both = pytest.mark.parametrize("read", [read, read_history], ids=["source", "scan"])
+
+
 def offsets(frame: DataFrame) -> list[int]:
     return sorted(row.offset for row in frame.select("offset").collect())
 
@@ -45,7 +51,8 @@ def failure(frame: DataFrame) -> str:
     return reason(caught.value)
 
 
-def test_every_column_of_every_row_comes_back(spark: SparkSession, history: str) -> None:
+@by_both
+def test_every_column_of_every_row_comes_back(spark: SparkSession, history: str, read: Read) -> None:
     found = sorted(
         (row.asDict(recursive=True) for row in read(spark, history).collect()), key=lambda row: row["offset"]
     )
@@ -82,22 +89,44 @@ def normal(row: Row) -> Row:
         ("50", "50", range(0)),
     ],
 )
-def test_offsets_choose_the_rows(spark: SparkSession, history: str, start: str, end: str, expected: range) -> None:
+@by_both
+def test_offsets_choose_the_rows(
+    spark: SparkSession, history: str, read: Read, start: str, end: str, expected: range
+) -> None:
     assert offsets(read(spark, history, startingOffsets=start, endingOffsets=end)) == list(expected)
 
 
-def test_times_choose_the_rows(spark: SparkSession, history: str) -> None:
+@by_both
+def test_times_choose_the_rows(spark: SparkSession, history: str, read: Read) -> None:
     begin, finish = ROWS[700]["timestamp"], ROWS[2100]["timestamp"]
     frame = read(spark, history, startingOffsets=begin.isoformat(), endingOffsets=finish.isoformat())
     assert offsets(frame) == [row["offset"] for row in ROWS if begin <= row["timestamp"] < finish]
 
 
 @pytest.mark.parametrize("topic_filter", ["#", "site/+/line/1/#", "site/2/line/2/dev2/+", "$internal/#", "none/#"])
-def test_filter_is_the_mqtt_topic_filter(spark: SparkSession, history: str, topic_filter: str) -> None:
+@by_both
+def test_filter_is_the_mqtt_topic_filter(spark: SparkSession, history: str, read: Read, topic_filter: str) -> None:
     from holdfast.spark.topics import TopicFilter
 
     expected = [row["offset"] for row in ROWS if TopicFilter(topic_filter).matches(row["topic"])]
     assert offsets(read(spark, history, filter=topic_filter)) == expected
+
+
+def test_a_scan_is_spark_s_own_and_opens_the_files_of_the_range_only(spark: SparkSession, history: str) -> None:
+    files = History(history).files
+    some = read_history(spark, history, startingOffsets=files[2].first, endingOffsets=files[4].first)
+    assert sorted(some.inputFiles()) == sorted(f"file://{file.path}" for file in files[2:4])
+    assert "Filter" not in some._jdf.queryExecution().optimizedPlan().toString()  # type: ignore[operator]
+
+
+def test_a_scan_says_what_is_wrong_before_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_history(tmp_path / "data" / "history", ROWS[:100], files=2)
+    with pytest.raises(UsageError, match=r"option 'rowsPerPartition' .* is not known"):
+        read_history(spark, path, rowsPerPartition=10)
+    damaged = Path(History(path).files[0].path)
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    with pytest.raises(StoreError, match=r"is damaged \(it has 100 bytes, .*holdfast doctor"):
+        read_history(spark, path)
 
 
 def test_partitions_are_disjoint_ranges_and_share_the_work(spark: SparkSession, history: str) -> None:

@@ -388,8 +388,8 @@ def report(
         holdfast pipeline report --no-update --json
     """
     from holdfast.spark.jobs.output import write_text
-    from holdfast.spark.jobs.page import build_page, describe
-    from holdfast.spark.jobs.report import collect
+    from holdfast.spark.jobs.page import build_page
+    from holdfast.spark.jobs.report import collect, describe
     from holdfast.spark.jobs.run import Runner
     from holdfast.spark.keeper import Keeper
 

@@ -11,6 +11,7 @@ from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.spark.mqtt.sink import by_topic as by_topic
+    from holdfast.spark.scan import read_history as read_history
     from holdfast.spark.session import start_session as start_session
 
 for _package in ("pyspark", "pyarrow", "deltalake"):
@@ -20,8 +21,12 @@ for _package in ("pyspark", "pyarrow", "deltalake"):
         )
 
 # Loaded when asked for: an executor that reads history has no use for a sink.
-_NAMES = {"by_topic": "holdfast.spark.mqtt.sink", "start_session": "holdfast.spark.session"}
-__all__ = ["by_topic", "start_session"]
+_NAMES = {
+    "by_topic": "holdfast.spark.mqtt.sink",
+    "read_history": "holdfast.spark.scan",
+    "start_session": "holdfast.spark.session",
+}
+__all__ = ["by_topic", "read_history", "start_session"]
 
 
 def __getattr__(name: str) -> Any:

@@ -86,6 +86,11 @@ class Plan:
             return history.start, history.mark
         return self.checked(self.resolve(self.starting or "", history), 0, history), 0
 
+    def bounds(self, history: History) -> tuple[int, int]:
+        """The first offset of a batch, and the one behind its last."""
+        start, _ = self.first(history)
+        return start, min(self.resolve(self.ending or "latest", history), history.end)
+
     def check_live(self, start: int, history: History) -> None:
         """Raise when messages without RETAIN are asked for and are not there."""
         lacking = history.lacks_live(start) if self.record == "all" else ""
@@ -117,11 +122,8 @@ class HistoryReader(DataSourceReader):
         self._plan = plan
 
     def partitions(self) -> Sequence[InputPartition]:
-        plan = self._plan
-        history = History(plan.address)
-        start, _ = plan.first(history)
-        end = plan.resolve(plan.ending or "latest", history)
-        return plan.pieces(history, start, min(end, history.end))
+        history = History(self._plan.address)
+        return self._plan.pieces(history, *self._plan.bounds(history))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._plan.read(partition)

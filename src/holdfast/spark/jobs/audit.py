@@ -12,11 +12,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.errors import UsageError
-from holdfast.spark.fold import fold, matching, moment_literal, not_expired
+from holdfast.spark.fold import moment_literal, not_expired
 from holdfast.spark.jobs.live import Live, read_live
-from holdfast.spark.keeper import history_frame
 from holdfast.spark.mqtt.connection import BrokerOptions
 from holdfast.spark.ranges import History
+from holdfast.spark.replay import fold_history
 
 SLACK_S = 2.0
 # The broker says how many whole seconds are left, and it may take a while until that is read.
@@ -44,9 +44,8 @@ def audit_live(
     version = live.version if live.version is not None else history.covered
     newest = live.rows.agg(F.max("offset").alias("newest")).first()
     wait_for(history, version, wait_s, newest.newest or 0 if newest is not None else 0)
-    rows = history_frame(spark, history)
     early = datetime.fromtimestamp(live.begun_s - SLACK_S, UTC)
-    wanted = fold(matching(rows, topic_filter), version, at=early)
+    wanted = fold_history(spark, history, version, topic_filter, at=early)
     return _compare(wanted, live.rows, live, version, history.start)
 
 
@@ -146,6 +145,6 @@ def audit_table(spark: SparkSession, history: History, table: DataFrame, applied
     """Compare the fold of history with the pipeline's own `retained` table, as of what the table has applied."""
     version = applied - 1
     now = datetime.now(UTC)
-    wanted = fold(history_frame(spark, history), version, at=now)
+    wanted = fold_history(spark, history, version, at=now)
     live = Live(table, version, now.timestamp(), now.timestamp() - SLACK_S - 1, 0)
     return _compare(wanted, table.where(not_expired(now)), live, version, history.start)

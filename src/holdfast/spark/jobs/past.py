@@ -9,9 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.errors import UsageError
 from holdfast.spark.delta import Table, absolute
-from holdfast.spark.fold import fold, holding, matching
-from holdfast.spark.keeper import history_frame
+from holdfast.spark.fold import holding, matching
+from holdfast.spark.options import micros
 from holdfast.spark.ranges import History
+from holdfast.spark.replay import fold_history
 from holdfast.spark.tables import INTERVALS_TABLE
 
 
@@ -41,8 +42,8 @@ def retained_at(
         rows = matching(spans.frame(spark, files), topic_filter)
         return Past(holding(rows, as_of, at=at if isinstance(as_of, int) else None), "intervals")
     _check_reach(history, as_of)
-    rows = matching(history_frame(spark, history), topic_filter)
-    return Past(fold(rows, as_of, at=at if isinstance(as_of, int) else None), "replay")
+    found = fold_history(spark, history, as_of, topic_filter, at=at if isinstance(as_of, int) else None)
+    return Past(found, "replay")
 
 
 def _intervals(root: str) -> Table | None:
@@ -67,6 +68,12 @@ def _covers(spans: Table, history: History, as_of: int | datetime | None) -> boo
         return spans.applied >= history.end
     if isinstance(as_of, int):
         return spans.complete_from <= as_of < spans.applied
+    # what the log says of whole files is enough, but for a moment close to where the intervals begin or end
+    after = micros(as_of)
+    least = max((file.last + 1 for file in history.files if file.last_us <= after), default=history.start)
+    most = min((file.first for file in history.files if file.first_us > after), default=history.end)
+    if spans.applied >= most and least > spans.complete_from:
+        return True
     first_after = history.offset_at(as_of + timedelta(microseconds=1))
     return spans.applied >= first_after > spans.complete_from
 

@@ -292,3 +292,20 @@ def _share(data: ReportData) -> list[Finding]:
     if share < 10 or data.topics < 5:
         return []
     return [Finding(LOOK, f"One topic, {topic}, sends {share:.0f} % of all messages.", "busiest")]
+
+
+def describe(data: ReportData) -> dict[str, Any]:
+    """The numbers of the page for other programs."""
+    return {
+        "offset": data.offset,
+        "messages": data.messages,
+        "bytes": data.bytes,
+        "topics": data.topics,
+        "retained": data.retained,
+        "retained_bytes": data.retained_bytes,
+        "refused": dict(data.refusals),
+        "protocols": dict(data.protocols),
+        "busiest": dict(data.busiest),
+        "first": data.first.isoformat() if data.first else None,
+        "last": data.last.isoformat() if data.last else None,
+    }
