@@ -282,7 +282,8 @@ def restore(
         str | None, typer.Option("--at", metavar="WHEN", help="As of a time, an age (2h) or an offset (@1234).")
     ] = None,
     undo: Annotated[
-        str | None, typer.Option("--undo", metavar="NAME", help="Undo the delete of this name, at once.")
+        str | None,
+        typer.Option("--undo", metavar="NAME", help="Undo the delete, publish or restore of this name, at once."),
     ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Also where something else is retained now, not only where nothing is.")
@@ -318,8 +319,9 @@ def restore(
         print(json.dumps(done))
         finish(source, 0)
     verb = "would restore" if done["dry_run"] else "restored"
+    removed = f", {'would delete' if done['dry_run'] else 'deleted'} {done['removed']}" if done["removed"] else ""
     out.print(
-        f"{verb} {counted(done['restored'], 'message')}; left alone: {done['present']} that are there, "
+        f"{verb} {counted(done['restored'], 'message')}{removed}; left alone: {done['present']} that are there, "
         f"{done['expired']} that have expired, {done['refused']} refused"
     )
     if done["dry_run"]:
