@@ -126,7 +126,7 @@ function changesOf(seen) {
   /** @type {[number, string][]} */
   const left = [[seen.present, "stay as they are"], [seen.expired, "have expired since"], [seen.refused, "may not be changed"]];
   return h("div", {},
-    h("p", {}, h("b", {}, messages(changed)), changed === 1 ? " changes." : " change."),
+    h("p", {}, changed ? [h("b", {}, messages(changed)), changed === 1 ? " changes." : " change."] : "Nothing would change."),
     seen.changes.length ? h("ul", { class: "sample", tabindex: "0" }, seen.changes.map((one) => h("li", {}, h("span", { class: `what ${one.what}` }, one.what), ` ${one.topic}`))) : null,
     changed > seen.changes.length ? h("p", { class: "soft" }, `and ${count(changed - seen.changes.length)} more`) : null,
     left.filter(([number]) => number).map(([number, what]) => h("p", { class: "soft" }, `${count(number)} ${what}.`)));

@@ -73,6 +73,27 @@ export function jsonView(text, folded) {
   return top;
 }
 
+/** The same with a field or item on each line; other text as it is.
+ * @param {string} text */
+export function neat(text) {
+  try { JSON.parse(text); } catch { return text; }
+  const tokens = text.match(TOKENS) || [];
+  let indent = "";
+  return tokens.map((token, i) => {
+    const next = tokens[i + 1];
+    const empty = (token === "{" && next === "}") || (token === "[" && next === "]");
+    if (token === "{" || token === "[") { if (!empty) indent += "  "; return empty ? token : `${token}\n${indent}`; }
+    if (token === "}" || token === "]") {
+      const before = tokens[i - 1];
+      if (before === "{" || before === "[") return token;
+      indent = indent.slice(2);
+      return `\n${indent}${token}`;
+    }
+    if (token === ",") return `,\n${indent}`;
+    return token === ":" ? ": " : token;
+  }).join("");
+}
+
 /** @param {string} token */
 function kindOf(token) {
   if (token.startsWith('"')) return "string";

@@ -45,7 +45,7 @@ export function messageView(topic, { atMs, hasHistory, onClose, onChanged }) {
   const element = h("div", { class: "message" },
     h("button", { type: "button", class: "plain close", onclick: onClose }, "‹ Topics"),
     h("div", { class: "head" }, h("h2", { class: "topic" }, topic),
-      h("button", { type: "button", class: "plain copy-topic", "aria-label": "Copy the topic", title: "Copy the topic", onclick: () => copy(topic, "Copied the topic") }, "⧉")),
+      h("button", { type: "button", class: "plain small copy-topic", onclick: () => copy(topic, "Copied the topic") }, "Copy topic")),
     note, newer,
     h("div", { class: "buttons" }, copyButton, editButton, restoreButton, deleteButton, atMs ? null : download),
     tabs, area, facts, below, history?.element);

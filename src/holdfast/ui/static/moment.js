@@ -1,8 +1,11 @@
 // Moments as people read and write them: to the millisecond, in the browser's own time zone.
 
-/** @param {number} ms */
+/** The year is left out where it is this one.
+ * @param {number} ms */
 export function exactly(ms) {
-  return new Date(ms).toLocaleString(undefined, { year: "numeric", month: "short", day: "numeric",
+  const at = new Date(ms);
+  const year = at.getFullYear() === new Date().getFullYear() ? undefined : "numeric";
+  return at.toLocaleString(undefined, { year, month: "short", day: "numeric",
     hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 });
 }
 

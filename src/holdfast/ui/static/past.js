@@ -4,8 +4,9 @@
 import { bytesOf, get } from "/static/api.js";
 import { chart } from "/static/chart.js";
 import { fill, h, size } from "/static/dom.js";
+import { neat } from "/static/json.js";
 import { exactly } from "/static/moment.js";
-import { hex, jsonOf, numbersOf } from "/static/payload.js";
+import { hex, numbersOf } from "/static/payload.js";
 
 const LINES_MOST = 800;
 const PAGE = 200;
@@ -176,8 +177,7 @@ export function past(topic, { atMs, restore }) {
  * @param {HistoryRow} row */
 function linesOf(row) {
   if (row.text === null) return hex(bytesOf(row.payload)).split("\n").slice(0, LINES_MOST);
-  const parsed = jsonOf(row.text);
-  return (parsed && typeof parsed === "object" ? JSON.stringify(parsed, null, 2) : row.text).split("\n").slice(0, LINES_MOST);
+  return neat(row.text).split("\n").slice(0, LINES_MOST);
 }
 
 /** Lines that are gone, new, or the same, by their longest common subsequence.

@@ -2,7 +2,7 @@
 
 import { bytesOf } from "/static/api.js";
 import { h } from "/static/dom.js";
-import { jsonView } from "/static/json.js";
+import { jsonView, neat } from "/static/json.js";
 
 /** @import { Whole } from "../api.d.ts" */
 
@@ -25,7 +25,7 @@ export function formsOf(message, folded) {
   const { text } = message;
   const parsed = jsonOf(text);
   if (text !== null && typeof parsed === "object" && parsed !== null) {
-    forms.push(["JSON", () => jsonView(text, folded) || block(JSON.stringify(parsed, null, 2))]);
+    forms.push(["JSON", () => jsonView(text, folded) || block(neat(text))]);
   }
   if (text !== null) forms.push(["Text", () => block(text)]);
   forms.push(["Hex", () => block(hex(bytes))]);

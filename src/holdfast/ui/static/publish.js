@@ -2,6 +2,7 @@
 
 import { base64Of, bytesOf, call } from "/static/api.js";
 import { ask, h, size, span, toast } from "/static/dom.js";
+import { neat as neatly } from "/static/json.js";
 import { jsonOf } from "/static/payload.js";
 import { FORMS, formOf, read, write } from "/static/writing.js";
 
@@ -85,7 +86,7 @@ export async function publish({ topic: given = "", message = null } = {}) {
   });
 
   const makeNeat = () => {
-    payload.value = JSON.stringify(JSON.parse(payload.value), null, 2);
+    payload.value = neatly(payload.value);
     inspect();
   };
   const inspect = () => {
