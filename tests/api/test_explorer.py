@@ -74,19 +74,6 @@ def test_a_search_in_the_past_finds_the_same_and_says_how_many(api: Api, unique:
     assert [one["topic"] for one in other["messages"]] == [unique.topic("street")]
 
 
-def test_hidden_topics_of_users_are_in_the_tree_and_the_search_of_the_past(api: Api, unique: Unique) -> None:
-    api.set(f"$private/{unique}/a", "1")
-    then_ms = now_ms()
-    api.history(f"$private/{unique}/a", 1)
-    assert "$private" in names(api.ok("GET", "/api/v1/tree", params={"at_ms": then_ms}))
-    below = api.ok("GET", "/api/v1/tree", params={"at_ms": then_ms, "prefix": f"$private/{unique}"})
-    assert names(below) == [f"$private/{unique}/a"]
-    asked = {"at_ms": then_ms, "search": str(unique)}
-    assert api.ok("GET", "/api/v1/retained/at", params=asked)["messages"] == []
-    shown = api.ok("GET", "/api/v1/retained/at", params={**asked, "hidden": True})["messages"]
-    assert [one["topic"] for one in shown] == [f"$private/{unique}/a"]
-
-
 def test_the_size_of_a_subtree_is_known_of_the_past_too(api: Api, unique: Unique) -> None:
     for name, text in (("x", "12"), ("x/1", "123"), ("x/2", "1234"), ("xy", "1")):
         api.set(unique.topic(name), text)
@@ -207,7 +194,11 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     folder = tmp_path_factory.mktemp("house")
     config = folder / "holdfast.toml"
     config.write_text(RULES)
-    settings = {"auth.password_file": write_password_file(folder / "users", USERS), "api.admins": '["boss"]'}
+    settings = {
+        "auth.password_file": write_password_file(folder / "users", USERS),
+        "api.admins": '["boss"]',
+        "history.filter": '["#", "$house/#"]',
+    }
     running = start_holdfast(folder / "data", settings, listen=LISTEN, args=("--config", str(config)))
     with Api(running, auth=BOSS) as boss:
         for topic in ("house/anna/lamp", "house/anna/door/lock", "house/bob/lamp", "house/bob/gate/lock"):
@@ -217,6 +208,17 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     yield running
     assert "Traceback" not in running.output, running.output
     running.stop()
+
+
+def test_topics_that_begin_with_a_dollar_sign_have_a_past_where_they_are_recorded(house: BrokerProcess) -> None:
+    with Api(house, auth=BOSS) as boss:
+        then = {"at_ms": now_ms()}
+        assert names(boss.ok("GET", "/api/v1/tree", params=then)) == ["$house", "house"]
+        assert names(boss.ok("GET", "/api/v1/tree", params={**then, "prefix": "$house"})) == ["$house/anna"]
+        asked = {**then, "search": "SECRET"}
+        assert boss.ok("GET", "/api/v1/retained/at", params=asked)["messages"] == []  # no wildcard reaches them
+        shown = boss.ok("GET", "/api/v1/retained/at", params={**asked, "hidden": True})["messages"]
+        assert [one["topic"] for one in shown] == ["$house/anna/secret"]
 
 
 def test_a_user_opens_the_part_of_the_tree_that_the_rules_give(house: BrokerProcess) -> None:

@@ -17,6 +17,7 @@ import { Tree } from "/static/tree.js";
  * @typedef {{ topic: string | null, at: number, q: string }} State */
 
 const PAGE = 200;
+const BEGUN_MS = 5000; // how often an empty history is asked whether it has begun
 
 /** @param {HTMLElement} page
  * @param {URLSearchParams} query */
@@ -63,11 +64,17 @@ export function explorer(page, query) {
       go(query);
       if (!hasHistory) return;
       done.hidden = false;
-      const reach = await get("/api/v1/history/span");
-      if (reach.from_ms !== null) time.reach(reach.from_ms);
+      await reachBack();
     } catch (error) {
       toast(error.message);
     }
+  }
+
+  /** Learns how far the history goes back, which it begins to do with the first message. */
+  async function reachBack() {
+    const reach = await get("/api/v1/history/span");
+    if (reach.from_ms !== null) time.reach(reach.from_ms);
+    else if (page.contains(tree.element)) setTimeout(() => reachBack().catch(() => {}), BEGUN_MS);
   }
 
   /** Another address of this page.

@@ -42,12 +42,14 @@ export function messageView(topic, { atMs, hasHistory, onClose, onChanged }) {
   const download = h("a", { class: "button", href: `/api/v1/retained/message/payload?${new URLSearchParams({ topic })}`, download: "payload" }, "Download");
   const restoreButton = atMs ? h("button", { type: "button", class: "restore", onclick: () => { if (message) bringBack(message); } }, "Restore this version…") : null;
   const history = hasHistory ? past(topic, { atMs, restore: bringBack }) : null;
+  // Nothing can be done with a message that has not been read.
+  const buttons = h("div", { class: "buttons", hidden: true }, copyButton, editButton, restoreButton, deleteButton, atMs ? null : download);
   const element = h("div", { class: "message" },
     h("button", { type: "button", class: "plain close", onclick: onClose }, "‹ Topics"),
     h("div", { class: "head" }, h("h2", { class: "topic" }, topic),
       h("button", { type: "button", class: "plain small copy-topic", onclick: () => copy(topic, "Copied the topic") }, "Copy topic")),
     note, newer,
-    h("div", { class: "buttons" }, copyButton, editButton, restoreButton, deleteButton, atMs ? null : download),
+    buttons,
     tabs, area, facts, below, history?.element);
 
   const ticking = setInterval(tick, 1000);
@@ -96,6 +98,7 @@ export function messageView(topic, { atMs, hasHistory, onClose, onChanged }) {
     const missing = atMs ? "Nothing was retained on this topic." : "Nothing is retained on this topic itself.";
     note.textContent = [atMs ? `As it was ${exactly(atMs)}.` : "", message ? "" : missing].filter(Boolean).join(" ");
     note.hidden = !note.textContent;
+    buttons.hidden = false;
     for (const one of [copyButton, deleteButton, download, restoreButton]) if (one) one.hidden = !message;
     if (editButton) editButton.textContent = message ? "Edit…" : "Publish…";
     tabs.hidden = area.hidden = facts.hidden = !message;
