@@ -127,6 +127,7 @@ export function explorer(page, query) {
     tree.draw();
     columns.classList.toggle("opened", topic !== null);
     time.of(topic);
+    delete detail.dataset.beginning;
     if (topic === null) { drawBeginning(); return; }
     view = messageView(topic, { atMs: at, hasHistory, onClose: () => navigate({ topic: null }), onChanged: changed });
     fill(detail, view.element);
@@ -135,6 +136,9 @@ export function explorer(page, query) {
 
   function drawBeginning() {
     const isEmpty = tree.root.children !== null && !tree.root.children.some((one) => !one.name.startsWith("$"));
+    const drawn = `${isEmpty} ${state.at}`;
+    if (detail.dataset.beginning === drawn) return; // what somebody reads there stays
+    detail.dataset.beginning = drawn;
     fill(detail, beginning({ who, isEmpty, atMs: state.at, onChanged: changed }));
   }
 

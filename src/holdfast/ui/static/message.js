@@ -73,7 +73,7 @@ export function messageView(topic, { atMs, hasHistory, onClose, onChanged }) {
       return;
     }
     if (closed) return;
-    history?.refresh(found?.version ?? 0);
+    history?.refresh(found?.version ?? (message ? message.version + 1 : 0)); // what took it away came later
     waiting = found;
     if (!isHeld()) settle();
     else newer.hidden = message?.version === found?.version;

@@ -64,6 +64,7 @@ export async function publish({ topic: given = "", message = null } = {}) {
     payload.readOnly = false;
   };
   form.addEventListener("change", () => {
+    if (payload.readOnly) { form.value = shown; return; }
     try {
       put(typed(), form.value);
     } catch (error) {
@@ -75,10 +76,11 @@ export async function publish({ topic: given = "", message = null } = {}) {
     const one = file.files?.[0];
     if (!one) return;
     const content = new Uint8Array(await one.arrayBuffer());
-    put(content, formOf(content));
-    if (content.length > TYPED_MOST) { // as it is: a text area this long would stop the browser
+    if (content.length <= TYPED_MOST) put(content, formOf(content));
+    else { // as it is: a text area this long would stop the browser
       payload.value = `${one.name}, ${size(content.length)}`;
       untouched = payload.value;
+      bytes = content;
       payload.readOnly = true;
     }
     if (one.type && !type.value) type.value = one.type;

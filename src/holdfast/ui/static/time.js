@@ -9,7 +9,7 @@ const STEPS = 1000;
 const PARTS = 160;
 const ZOOM = 4;
 const LEAST_MS = 1000;
-const MARKS_EVERY_MS = 15000;
+const MARKS_LEAST_MS = 15000;
 
 export class Time {
   /** @param {{ onMove: (atMs: number) => void, buttons: HTMLElement[] }} told */
@@ -24,6 +24,10 @@ export class Time {
     this.topic = null;
     this.seesAll = true;
     this.asked = 0;
+    /** @type {{ from_ms: number, to_ms: number, parts: number }} the time that the marks are of */
+    this.marked = { from_ms: 0, to_ms: 1, parts: PARTS };
+    /** @type {number[] | null} */
+    this.all = null;
 
     this.slider = h("input", { type: "range", min: "0", max: String(STEPS), step: "1", value: String(STEPS), class: "slider", "aria-label": "Moment" });
     this.field = h("input", { type: "datetime-local", step: "0.001", class: "date", "aria-label": `Date and time, ${zone()}` });
@@ -54,7 +58,10 @@ export class Time {
     this.slider.addEventListener("change", () => this.onMove(this.pointed()));
     this.field.addEventListener("input", debounce(700, () => this.typed()));
     this.field.addEventListener("keydown", (event) => { if (event.key === "Enter") this.typed(); });
-    this.timer = setInterval(() => { if (!this.element.hidden && !document.hidden && !this.highMs) this.drawMarks(); }, MARKS_EVERY_MS);
+    this.timer = setInterval(() => {
+      const due = Date.now() - this.marked.to_ms > Math.max(MARKS_LEAST_MS, (this.endMs - this.lowMs) / PARTS); // a new mark may fit
+      if (due && !this.element.hidden && !document.hidden && !this.highMs) this.drawMarks();
+    }, MARKS_LEAST_MS);
   }
 
   close() { clearInterval(this.timer); }
@@ -92,6 +99,7 @@ export class Time {
     if (atMs && (atMs < this.lowMs || atMs > this.endMs)) { // it lies beside the stretch
       const width = this.endMs - this.lowMs;
       this.stretch(atMs - width / 2, atMs + width / 2);
+      this.drawMarks();
     }
     const part = atMs ? (atMs - this.lowMs) / (this.endMs - this.lowMs || 1) : 1;
     this.slider.value = String(atMs ? Math.min(STEPS - (this.highMs ? 0 : 1), Math.round(part * STEPS)) : STEPS);
@@ -118,7 +126,7 @@ export class Time {
     const knows = this.seesAll || topic !== null;
     this.earlier.disabled = !knows;
     this.later.disabled = !knows;
-    if (!this.element.hidden) this.drawMarks();
+    if (!this.element.hidden) this.drawMarks(false);
   }
 
   /** @param {boolean} forward */
@@ -163,18 +171,23 @@ export class Time {
     this.closer.disabled = this.endMs - this.lowMs <= LEAST_MS;
   }
 
-  async drawMarks() {
+  /** @param {boolean} anew for another time; else another topic's are marked beside those of all */
+  async drawMarks(anew = true) {
     this.asked += 1;
     const asked = this.asked;
-    if (!this.highMs) this.openedMs = Date.now();
-    const asking = { from_ms: this.lowMs, to_ms: Math.max(this.endMs, this.lowMs + 1), parts: PARTS };
+    if (anew) {
+      if (!this.highMs) this.openedMs = Date.now();
+      this.marked = { from_ms: this.lowMs, to_ms: Math.max(this.endMs, this.lowMs + 1), parts: PARTS };
+      this.all = null;
+    }
     try {
-      const all = this.seesAll ? await get("/api/v1/history/changes", asking) : null;
-      const own = this.topic !== null ? await get("/api/v1/history/changes", { ...asking, topic: this.topic }) : null;
+      const all = this.seesAll ? this.all ?? (await get("/api/v1/history/changes", this.marked)).counts : null;
+      const own = this.topic !== null ? (await get("/api/v1/history/changes", { ...this.marked, topic: this.topic })).counts : null;
       if (asked !== this.asked) return;
-      fill(this.marks, all ? bars(all.counts, "all") : null, own ? bars(own.counts, "own") : null);
-      const total = (own ?? all)?.counts.reduce((sum, one) => sum + one, 0) ?? 0;
-      this.slider.title = `${count(total)} changes${own ? " of this topic" : ""} from ${when(asking.from_ms)} to ${when(asking.to_ms)}`;
+      this.all = all;
+      fill(this.marks, all ? bars(all, "all") : null, own ? bars(own, "own") : null);
+      const total = (own ?? all)?.reduce((sum, one) => sum + one, 0) ?? 0;
+      this.slider.title = `${count(total)} changes${own ? " of this topic" : ""} from ${when(this.marked.from_ms)} to ${when(this.marked.to_ms)}`;
     } catch {
       fill(this.marks); // the slider does without
     }
