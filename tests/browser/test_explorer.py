@@ -18,6 +18,7 @@ from http_api import LISTEN, Api, until
 from password_file import write_password_file
 
 pytestmark = pytest.mark.timeout(180)
+expect.set_options(timeout=60_000)  # a moment of 100 000 topics is read in seconds where others use the machine too
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark", "has_touch": True}
 SIZES = [
@@ -194,7 +195,7 @@ def test_a_search_in_the_past_that_is_left_says_nothing_later(visit: Visit, api:
     first_ms, _ = set_slowly(api, unique.topic("a"), "1", "2")
     api.set(unique.topic("b"), "1")
     held: list[Route] = []
-    page.route("**/api/v1/retained/at?*search*", held.append)
+    page.route("**/api/v1/retained/at?*search*", lambda route: held.append(route))
     visit.open(f"explorer?at={first_ms}&q={unique}")
     until(lambda: (page.wait_for_timeout(50), len(held))[1], lambda count: count > 0)
     page.click("text=Back to now")

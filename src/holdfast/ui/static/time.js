@@ -24,6 +24,7 @@ export class Time {
     this.topic = null;
     this.seesAll = true;
     this.asked = 0;
+    this.stepping = Promise.resolve();
     /** @type {{ from_ms: number, to_ms: number, parts: number }} the time that the marks are of */
     this.marked = { from_ms: 0, to_ms: 1, parts: PARTS };
     /** @type {number[] | null} */
@@ -129,15 +130,21 @@ export class Time {
     if (!this.element.hidden) this.drawMarks(false);
   }
 
+  /** From change to change; one press after the other, however fast they come.
+   * @param {boolean} forward */
+  step(forward) {
+    this.stepping = this.stepping.then(() => this.stepOnce(forward));
+  }
+
   /** @param {boolean} forward */
-  async step(forward) {
+  async stepOnce(forward) {
     if (forward && !this.atMs) return;
     try {
       const found = await get("/api/v1/history/beside", { at_ms: this.atMs || Date.now(), topic: this.topic ?? "" });
       const ms = forward ? found.after_ms : found.before_ms;
-      if (ms) this.onMove(ms);
-      else if (forward) this.onMove(0);
-      else toast("There is no earlier change in the history.");
+      if (!ms && !forward) { toast("There is no earlier change in the history."); return; }
+      this.atMs = ms ?? 0; // which the next press goes on from
+      this.onMove(this.atMs);
     } catch (error) {
       toast(error.message);
     }

@@ -303,7 +303,7 @@ export class Tree {
     this.lines = lines;
     if (!this.rows.length) {
       fill(this.inner, h("p", { class: this.problem ? "problem empty" : "empty" },
-        this.problem || (this.found ? "Nothing found." : this.emptyText)));
+        this.problem || (this.found ? "Nothing found." : this.root.children === null ? "reading…" : this.atMs ? "Nothing was retained." : this.emptyText)));
     }
     if (active) this.element.setAttribute("aria-activedescendant", active);
     else this.element.removeAttribute("aria-activedescendant");
@@ -363,6 +363,7 @@ export class Tree {
     line.setAttribute("aria-posinset", String(row.at));
     line.setAttribute("aria-setsize", String(row.of));
     line.setAttribute("aria-selected", String(chosen));
+    line.setAttribute("aria-label", spoken(node));
     if (node.leaf) line.removeAttribute("aria-expanded");
     else line.setAttribute("aria-expanded", String(node.open));
     line.style.paddingLeft = `${node.depth * 16 + 4}px`;
@@ -372,8 +373,7 @@ export class Tree {
       h("span", { class: "name" }, node.name === "" ? "(empty)" : node.name),
       node.message ? h("span", { class: "preview" }, preview(node.message)) : null,
       node.leaf ? null : h("button", { class: "count", type: "button", tabindex: "-1",
-        title: this.found ? "found at and below" : `${size(node.bytes)} below: look`,
-        "aria-label": `${node.count === null ? "uncounted" : count(node.count)} messages: look` }, node.count === null ? "…" : count(node.count)));
+        title: this.found ? "found at and below" : `${size(node.bytes)} below: look` }, node.count === null ? "…" : count(node.count)));
     if (node.flash) setTimeout(() => { node.flash = false; line.classList.remove("flash"); }, 900);
   }
 
@@ -513,6 +513,13 @@ export function branch(path, name, depth) {
  * @returns {Branch} */
 function child(one, parent) {
   return { ...branch(one.path, one.name, parent.depth + 1), parent, leaf: one.leaf, count: one.count, bytes: one.bytes, message: one.message };
+}
+
+/** What a screen reader says of a row.
+ * @param {Branch} node */
+function spoken(node) {
+  const many = node.leaf || node.count === null ? "" : `, ${count(node.count)} message${node.count === 1 ? "" : "s"}`;
+  return `${node.name || "(empty)"}${node.message ? `: ${preview(node.message)}` : ""}${many}`;
 }
 
 /** @param {Leaf | Summary} message */
