@@ -22,6 +22,7 @@ export function messageView(topic, { atMs, hasHistory, onClose, onChanged }) {
   let waiting;
   let closed = false;
   let drawnForms = "";
+  let asked = 0;
   /** @type {Set<string>} */
   const folded = new Set();
 
@@ -59,6 +60,8 @@ export function messageView(topic, { atMs, hasHistory, onClose, onChanged }) {
   recount();
 
   async function refresh() {
+    asked += 1;
+    const mine = asked;
     let found;
     try {
       // Lists, not the message itself: that there is none is no error here.
@@ -66,13 +69,13 @@ export function messageView(topic, { atMs, hasHistory, onClose, onChanged }) {
         : await get("/api/v1/retained", { filter: topic, payload: "true", limit: 1 });
       found = /** @type {Whole | undefined} */ (answer.messages[0]) ?? null;
     } catch (error) {
-      if (closed) return;
+      if (closed || mine !== asked) return;
       note.className = "problem note";
       note.textContent = error.message;
       note.hidden = false;
       return;
     }
-    if (closed) return;
+    if (closed || mine !== asked) return; // a later question has the newer answer
     history?.refresh(found?.version ?? (message ? message.version + 1 : 0)); // what took it away came later
     waiting = found;
     if (!isHeld()) settle();

@@ -87,7 +87,7 @@ export class Tree {
         if (node && !node.leaf) { node.open = true; await this.more(node, false); }
       }
     } catch (error) {
-      this.problem = error.message;
+      if (this.root === root) this.problem = error.message;
     }
     if (this.root !== root) return; // another load has begun meanwhile
     this.flatten();
