@@ -24,7 +24,14 @@ from holdfast.service.caller import Caller
 from holdfast.service.history import HistoryService
 from holdfast.service.messages import same_content
 from holdfast.service.past import PROTOCOL, Moment
-from holdfast.service.requests import Conditions, Publication, RestoreRequest, encode_text, topic_bytes
+from holdfast.service.requests import (
+    Conditions,
+    Publication,
+    RestoreRequest,
+    conditions_from,
+    encode_text,
+    topic_bytes,
+)
 from holdfast.service.source import RetainedSource, RetainedWriter
 
 # Publishes between two waits for the disk.
@@ -236,7 +243,7 @@ class RetainedService:
             return await self.put_back(then, caller, asked.replace, asked.dry_run)
         known: set[bytes] = set()
         done = await self.put_back(noting(then, known), caller, asked.replace, asked.dry_run)
-        later = await self.find_writable(Conditions(filter=asked.filter), caller)
+        later = await self.find_writable(conditions_from({"filter": asked.filter}), caller)
         await self.take_away([one for one in later if one.topic not in known], caller, done)
         return done
 
