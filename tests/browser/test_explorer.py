@@ -253,7 +253,7 @@ def test_a_moment_is_typed_and_stepped_to_from_change_to_change(visit: Visit, ap
     for text, ms in (("three", times[2]), ("two", times[1]), ("one", times[0])):
         page.click(".earlier")
         expect(payload).to_have_text(text)
-        page.wait_for_function(f"Math.abs({AT} - {ms}) <= 1", timeout=60_000)
+        page.wait_for_function(f"() => Math.abs({AT} - {ms}) <= 1", timeout=60_000)
     page.click(".later")
     expect(payload).to_have_text("two")
     field = page.evaluate(
