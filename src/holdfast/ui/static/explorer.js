@@ -88,6 +88,7 @@ export function explorer(page, query) {
     if (next.at) asked.set("at", String(next.at));
     if (next.q) asked.set("q", next.q);
     const address = `#explorer${asked.size ? `?${asked}` : ""}`;
+    if (!begun) { query = asked; return; } // who has typed before the page was ready
     if (!replace) { location.hash = address; return; } // which comes back as `go`
     history.replaceState(null, "", address);
     go(asked);
@@ -102,7 +103,7 @@ export function explorer(page, query) {
     const turned = moved || state.topic !== before.topic;
     const isElsewhere = state.topic !== null && state.topic !== tree.active;
     begun = true;
-    if (search.value.trim() !== state.q) search.value = state.q;
+    if (state.q !== before.q && search.value.trim() !== state.q) search.value = state.q; // what is being typed stays
     if (moved) {
       tree.atMs = state.at;
       time.show(state.at);
