@@ -81,14 +81,18 @@ export function explorer(page, query) {
    * @param {Partial<State>} changes
    * @param {boolean} replace whether Back shall not come here */
   function navigate(changes, replace = false) {
-    const next = { ...state, ...changes };
+    const next = { ...(begun ? state : stateOf(query)), ...changes };
     if (next.topic === state.topic && next.at === state.at && next.q === state.q) return;
     const asked = new URLSearchParams();
     if (next.topic !== null) asked.set("topic", next.topic);
     if (next.at) asked.set("at", String(next.at));
     if (next.q) asked.set("q", next.q);
     const address = `#explorer${asked.size ? `?${asked}` : ""}`;
-    if (!begun) { query = asked; return; } // who has typed before the page was ready
+    if (!begun) { // somebody has typed before the page was ready
+      query = asked;
+      history.replaceState(null, "", address);
+      return;
+    }
     if (!replace) { location.hash = address; return; } // which comes back as `go`
     history.replaceState(null, "", address);
     go(asked);
@@ -98,7 +102,7 @@ export function explorer(page, query) {
    * @param {URLSearchParams} asked */
   async function go(asked) {
     const before = { ...state };
-    Object.assign(state, { topic: asked.get("topic"), at: Number(asked.get("at")) || 0, q: asked.get("q") ?? "" });
+    Object.assign(state, stateOf(asked));
     const moved = !begun || state.at !== before.at;
     const turned = moved || state.topic !== before.topic;
     const isElsewhere = state.topic !== null && state.topic !== tree.active;
@@ -257,6 +261,12 @@ export function explorer(page, query) {
     page.classList.remove("then", "paused");
     document.removeEventListener("keydown", shortcut);
   }, { go });
+}
+
+/** @param {URLSearchParams} asked
+ * @returns {State} */
+function stateOf(asked) {
+  return { topic: asked.get("topic"), at: Number(asked.get("at")) || 0, q: asked.get("q") ?? "" };
 }
 
 /** Whether a text is a topic filter rather than something to look for.
