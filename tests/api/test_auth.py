@@ -93,7 +93,9 @@ def test_a_user_sees_and_changes_what_the_access_rules_give(guarded: BrokerProce
         assert api.delete("/api/v5/mqtt/retainer/message/other/1").status_code == 403
         assert api.post("/api/v1/publish", json={"topic": "other/1", "payload": "x"}).status_code == 403
         assert api.delete("/api/v1/retained", params={"filter": "#"}).json()["count"] == 2
-        for path in ("/api/v5/clients", "/api/v5/subscriptions", "/api/v1/tree", "/api/v1/hygiene"):
+        assert [one["path"] for one in api.ok("GET", "/api/v1/tree")["children"]] == ["anna"]
+        assert api.ok("GET", "/api/v1/retained/usage")["count"] == 2
+        for path in ("/api/v5/clients", "/api/v5/subscriptions", "/api/v1/hygiene"):
             assert api.get(path).status_code == 403, path
         assert api.delete("/api/v5/mqtt/retainer/messages").status_code == 403
         assert api.put("/api/v5/mqtt/retainer", json={"enable": False}).status_code == 403

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.history.writer import HistoryWriter
-from holdfast.service.past import Moment, Past
+from holdfast.service.past import Moment, Past, Undoing
 from holdfast.service.past_process import PastProcess
 from holdfast.state.check import child_environment
 from log_records import NOW_MS, retained
@@ -65,7 +65,7 @@ def test_the_answers_are_those_of_the_table_and_come_from_one_process(table: Pat
         assert await past.ask(Past.find_at, moment, "t/3") == here.find_at(moment, "t/3")
         assert await past.ask(Past.children_at, moment, "t", "", 10) == here.children_at(moment, "t", "", 10)
         assert await past.ask(Past.of_topic, "t/2", 0, 10) == here.of_topic("t/2", 0, 10)
-        assert await past.ask(Past.removed_by, "nobody") == []
+        assert await past.ask(Past.undoing, "nobody") == Undoing([], [], [])
         assert pid_of(past) == first
 
     ask(table, act)
@@ -80,7 +80,7 @@ def test_before_there_is_a_table_nothing_has_happened(tmp_path: Path) -> None:
         assert await past.ask(Past.rows, [1, 2]) == ([], 2)
         assert await past.ask(Past.find_at, Moment(NOW_MS), "t") is None
         assert (await past.ask(Past.children_at, Moment(NOW_MS), None, "", 10))["children"] == []
-        assert await past.ask(Past.removed_by, "nobody") == []
+        assert await past.ask(Past.undoing, "nobody") == Undoing([], [], [])
 
     ask(tmp_path / "history", act)
 

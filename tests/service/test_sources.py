@@ -329,7 +329,7 @@ async def what_was_replaced_since_it_was_found_is_not_deleted(services: Services
     return (await services.retained.remove(found, OPERATOR)).count
 
 
-@case(("NotFound", "no delete named 'api-never' is known here or in the history"))
+@case(("NotFound", "no operation named 'api-never' is known here or in the history"))
 async def a_delete_that_never_was_is_not_undone(services: Services) -> object:
     return await services.retained.undo("api-never", OPERATOR)
 
@@ -340,7 +340,7 @@ Counts = dict[str, int | bool]
 async def restored(services: Services, topic_filter: str, **asked: Any) -> Counts:
     request = RestoreRequest.model_validate({"filter": topic_filter, "offset": services.made.then, **asked})
     done = asdict(await services.retained.restore(request, OPERATOR))
-    del done["operation"]
+    del done["operation"], done["removed"], done["changes"]
     return done
 
 

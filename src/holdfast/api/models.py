@@ -65,12 +65,53 @@ class Restored(BaseModel):
     present: int
     expired: int
     refused: int
+    removed: int
+    changes: list["Change"] = Field(description="The first few topics that are different afterwards.")
+
+
+class Change(BaseModel):
+    topic: str
+    what: str = Field(description="`restored` where nothing is now, `replaced`, or `removed`.")
+
+
+class Operation(BaseModel):
+    """One call that changed retained messages: a delete, a publish, a restore, an undo."""
+
+    operation: str = Field(description="Its name, under which it can be undone.")
+    username: str
+    at_ms: int
+    set: int = Field(description="Messages that it set.")
+    cleared: int = Field(description="Messages that it deleted.")
+    topic: str = Field(description="The first of its topics.")
+    first: int
+    last: int
+
+
+class Operations(BaseModel):
+    operations: list[Operation]
+    next: int | None = Field(description="`before` of the next page.")
+
+
+class ChangeCounts(BaseModel):
+    from_ms: int
+    to_ms: int
+    counts: list[int] = Field(description="Messages set or deleted in each of the equal parts of that time.")
+
+
+class ChangesBeside(BaseModel):
+    before_ms: int | None
+    after_ms: int | None
+
+
+class Count(BaseModel):
+    count: int
+    bytes: int
 
 
 class Usage(BaseModel):
     prefix: str | None
     count: int
-    bytes: int
+    bytes: int | None = Field(description="Null for a moment of the past that is large.")
 
 
 class Leaf(BaseModel):

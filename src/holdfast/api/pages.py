@@ -45,7 +45,7 @@ class CursorPages:
     ) -> tuple[list[Message], str | None]:
         """The first page, and the token of the next."""
         caller.need_publisher(conditions.client_id, conditions.username)
-        query = conditions.query(self.source.now_ms())
+        query = conditions.query(self.source.now_ms(), caller.admin)
         cursor = self.source.cursor(conditions)
         self.sweep()
         listing = Listing(cursor, query, caller)

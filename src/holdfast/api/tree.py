@@ -1,5 +1,6 @@
 """One level of the topic tree at a time, for someone who opens it by hand."""
 
+import asyncio
 import time
 from bisect import bisect_right
 from itertools import islice
@@ -8,6 +9,7 @@ from typing import Any
 from holdfast.broker.index import Index
 from holdfast.broker.message import Message
 from holdfast.broker.views import ANY, Branch, Query, branch, child_count, child_names, count_below
+from holdfast.service.caller import Caller
 from holdfast.service.live import LiveSource
 from holdfast.service.messages import leaf_of
 
@@ -15,24 +17,28 @@ from holdfast.service.messages import leaf_of
 SORTED_MOST = 20_000
 COUNT_VISITS = (300, 30_000)
 COUNT_S = 0.02
+# Walks over all messages below a place at the same time; the others wait.
+WALKS_AT_ONCE = 2
 
 
 class TopicTree:
     def __init__(self, source: LiveSource) -> None:
         self.source = source
+        self.walks = asyncio.Semaphore(WALKS_AT_ONCE)
 
-    async def children(self, prefix: str | None, after: str, limit: int) -> dict[str, Any]:
-        """Children of a place, None being the root: the `limit` after the one named."""
+    async def children(self, prefix: str | None, after: str, limit: int, caller: Caller) -> dict[str, Any]:
+        """Children of a place, None being the root: the `limit` after the one named, with what the caller may see."""
         levels = [] if prefix is None else prefix.encode().split(b"/")
         index = self.source.index
-        if isinstance(index, Index):
+        if isinstance(index, Index) and caller.sees_all:
             names = child_names(index, levels)
             total = len(names)
             page, more = page_of(names, after.encode(), limit)
             found = [one for one in (branch(index, levels, name) for name in page) if one is not None]
             self.count(index, levels, found)
         else:
-            everything = await self.from_walk(levels)
+            async with self.walks:
+                everything = await self.from_walk(levels, caller)
             total = len(everything)
             page, more = page_of(list(everything), after.encode(), limit)
             found = [everything[name] for name in page]
@@ -55,17 +61,20 @@ class TopicTree:
                         return
                     count_below(index, levels, one, visits)
 
-    async def usage(self, prefix: str | None) -> dict[str, object]:
-        """Messages and bytes at and below a place, exactly, however many there are."""
+    async def usage(self, prefix: str | None, caller: Caller) -> dict[str, object]:
+        """Messages and bytes at and below a place that the caller may see, exactly, however many there are."""
         count = size = 0
         cursor = self.source.index.cursor(b"#" if prefix is None else prefix.encode() + b"/#", self.source.version)
         async for portion in self.source.walk(cursor, Query()):
-            count += len(portion)
-            size += sum(message.size() for message in portion)
+            seen = portion if caller.sees_all else [one for one in portion if caller.may_see(one)]
+            count += len(seen)
+            size += sum(message.size() for message in seen)
         return {"prefix": prefix, "count": count, "bytes": size}
 
-    async def from_walk(self, levels: list[bytes]) -> dict[bytes, Branch]:
-        """The children where the set is on disk only: the messages below are walked over."""
+    async def from_walk(self, levels: list[bytes], caller: Caller) -> dict[bytes, Branch]:
+        """The children where the set is on disk only, or where not everything may be seen: what lies below is walked
+        over.
+        """
         depth = len(levels)
         messages: dict[bytes, Message] = {}
         deeper: set[bytes] = set()
@@ -75,7 +84,7 @@ class TopicTree:
         async for portion in self.source.walk(cursor, Query()):
             for message in portion:
                 own = message.topic.split(b"/")
-                if len(own) <= depth:
+                if len(own) <= depth or not caller.may_see(message):
                     continue
                 name = own[depth]
                 count, size = totals.get(name, (0, 0))

@@ -11,12 +11,16 @@ from pydantic import BaseModel, Field
 from holdfast.api.auth import COOKIE, LOGIN_S, address_of, token_of
 from holdfast.api.bodies import LargeBodyRoute
 from holdfast.api.models import (
+    ChangeCounts,
+    ChangesBeside,
     Cleared,
+    Count,
     DryRun,
     HistoryOf,
     HistoryRow,
     HygieneReport,
     MessagePage,
+    Operations,
     Overview,
     Published,
     PublishedAll,
@@ -144,17 +148,49 @@ async def delete_message(services: ServicesDep, caller: CallerDep, topic: Topic)
     return deleted(await services.retained.remove_topic(topic, caller))
 
 
-@router.post("/operations/{operation}/undo", tags=["retained"], summary="Undo a delete", response_model=Restored)
-async def undo(services: ServicesDep, caller: CallerDep, operation: str) -> Response:
-    """Brings back what a delete took away, except where something new has been set since."""
-    return JSONResponse(asdict(await services.retained.undo(operation, caller)))
+@router.get("/operations", tags=["retained"], summary="What was done through the API", response_model=Operations)
+async def operations(
+    services: ServicesDep,
+    caller: CallerDep,
+    before: Annotated[int, Query(ge=0, le=2**62, description="`next` of the page before.")] = 0,
+    limit: Limit = 50,
+) -> Response:
+    """Newest first, as far as the history reaches. Administrators see everybody's, others their own."""
+    found, following = await services.history.operations(before, limit, caller)
+    return JSONResponse({"operations": found, "next": following})
+
+
+@router.post("/operations/{operation}/undo", tags=["retained"], summary="Undo an operation", response_model=Restored)
+async def undo(
+    services: ServicesDep,
+    caller: CallerDep,
+    operation: str,
+    dry_run: Annotated[bool, Query(description="Only say what would be done.")] = False,
+) -> Response:
+    """Brings back what it deleted or replaced, and deletes what it brought, except where something new has been set
+    since.
+    """
+    return JSONResponse(asdict(await services.retained.undo(operation, caller, dry_run)))
+
+
+@router.get("/retained/count", tags=["retained"], summary="How many messages match", response_model=Count)
+async def count(services: ServicesDep, caller: CallerDep, asked: Annotated[Conditions, Query()]) -> Response:
+    """All of them are looked at, which takes a second or so for a million."""
+    found = size = 0
+    async for portion in services.retained.find(asked, caller):
+        found += len(portion)
+        size += sum(message.size() for message in portion)
+    return JSONResponse({"count": found, "bytes": size})
 
 
 @router.get("/retained/usage", tags=["retained"], summary="Messages and bytes of a subtree", response_model=Usage)
-async def usage(services: ServicesDep, caller: CallerDep, prefix: Prefix = None) -> Response:
-    caller.need_whole_view()
+async def usage(services: ServicesDep, caller: CallerDep, prefix: Prefix = None, at_ms: AtMs = 0) -> Response:
+    """As far as the caller may see them, now or at a time."""
     encode_text(prefix or "")
-    return JSONResponse(await services.tree.usage(prefix))
+    if not at_ms:
+        return JSONResponse(await services.tree.usage(prefix, caller))
+    found, size = await services.history.usage_at(Moment(at_ms, topic_filter=""), prefix, caller)
+    return JSONResponse({"prefix": prefix, "count": found, "bytes": size})
 
 
 @router.get("/tree", tags=["retained"], summary="One level of the topic tree", response_model=TreeLevel)
@@ -166,14 +202,16 @@ async def tree(
     limit: Limit = 200,
     at_ms: AtMs = 0,
 ) -> Response:
-    """`count` and `bytes` are null where counting would take too long; ask `/retained/usage` for those."""
-    caller.need_whole_view()
+    """As far as the caller may see it. `count` and `bytes` are null where counting would take too long; ask
+    `/retained/usage` for those.
+    """
     encode_text(prefix or "")
     behind = services.cursors.open("tree", caller, after)
     if at_ms:
-        level = await services.history.children_at(Moment(at_ms), prefix, behind, limit)
+        moment = Moment(at_ms, topic_filter="")
+        level = await services.history.children_at(moment, prefix, behind, limit, caller)
     else:
-        level = await services.tree.children(prefix, behind, limit)
+        level = await services.tree.children(prefix, behind, limit, caller)
     return JSONResponse({**level, "next": services.cursors.seal("tree", caller, level["next"])})
 
 
@@ -184,12 +222,49 @@ async def history(
     topic: Topic,
     before: Annotated[int, Query(ge=0, le=2**62, description="Only offsets below this one.")] = 0,
     limit: Limit = 100,
+    to_ms: Annotated[int, Query(ge=0, le=MAX_MS, description="Only up to this moment; 0 is now.")] = 0,
 ) -> Response:
     """Newest first, live messages and refusals included; fewer than `limit` where they are large. `next` is `before` of
     the next page.
     """
     caller.need_read(encode_text(topic))
-    return JSONResponse(await services.history.of_topic(topic, before, limit, caller))
+    return JSONResponse(await services.history.of_topic(topic, before, limit, caller, to_ms))
+
+
+OneOrAll = Annotated[
+    str, Query(max_length=65535, description="Of this topic only; of all, which is for administrators.")
+]
+
+
+@router.get("/history/changes", tags=["history"], summary="When something changed", response_model=ChangeCounts)
+async def changes(
+    services: ServicesDep,
+    caller: CallerDep,
+    from_ms: AtMs,
+    to_ms: AtMs,
+    topic: OneOrAll = "",
+    parts: Annotated[int, Query(ge=1, le=1000, description="Into how many parts that time is cut.")] = 100,
+) -> Response:
+    """How many retained messages were set or deleted in each part of a time."""
+    need_changes(caller, topic)
+    counts = await services.history.change_counts(from_ms, to_ms, topic, parts)
+    return JSONResponse({"from_ms": from_ms, "to_ms": to_ms, "counts": counts})
+
+
+@router.get("/history/beside", tags=["history"], summary="The changes beside a moment", response_model=ChangesBeside)
+async def beside(services: ServicesDep, caller: CallerDep, at_ms: AtMs, topic: OneOrAll = "") -> Response:
+    """The last change before a moment, and the first after it."""
+    need_changes(caller, topic)
+    before_ms, after_ms = await services.history.changes_beside(at_ms, topic)
+    return JSONResponse({"before_ms": before_ms, "after_ms": after_ms})
+
+
+def need_changes(caller: Caller, topic: str) -> None:
+    """Raises NotAllowed for who may not know when the topic changed, or any topic when it is empty."""
+    if topic:
+        caller.need_read(encode_text(topic))
+    else:
+        caller.need_whole_view()
 
 
 @router.get("/history/span", tags=["history"], summary="How far back the history reaches", response_model=Span)
@@ -208,18 +283,22 @@ async def retained_at(
     filter: Filter = "#",
     after: Annotated[str, Query(max_length=65535, description="`next` of the page before.")] = "",
     limit: Limit = 100,
+    search: Annotated[str, Query(max_length=1000, description="As in `/retained`.")] = "",
+    hidden: Annotated[bool, Query(description="With the filter `#`: also topics that begin with `$`.")] = False,
 ) -> Response:
     """What a new subscriber would have been sent at that time, or just after that offset, by the rights of today. A
     page ends at 4 MiB too, and may be short, even empty; go on while there is a `next`.
     """
     check_filter(filter)
     check_moment(at_ms, offset)
-    if not has_wildcard(filter):
+    if not has_wildcard(filter) and not search:
         row = await services.history.find_at(Moment(at_ms, offset), filter, caller)
         one = [] if row is None else [row_of(row, caller)]
         return JSONResponse({"total": len(one), "messages": one, "next": None})
     behind = services.cursors.open("at", caller, after)
-    rows, following, total = await services.history.page_at(Moment(at_ms, offset, filter), behind, limit, caller)
+    encode_text(search)
+    moment = Moment(at_ms, offset, "" if hidden and filter == "#" else filter, search, caller.admin)
+    rows, following, total = await services.history.page_at(moment, behind, limit, caller)
     shown = [row_of(row, caller) for row in rows]
     return JSONResponse({"total": total, "messages": shown, "next": services.cursors.seal("at", caller, following)})
 

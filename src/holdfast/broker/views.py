@@ -18,11 +18,38 @@ ANY: Final = -1
 
 
 @final
+class Search:
+    """A text that is looked for in topic and payload, and with `publishers` in client id and user name too. Large and
+    small letters are the same.
+    """
+
+    def __init__(self, text: str, publishers: bool) -> None:
+        self.text: Final = text.casefold()
+        self.data: Final = text.lower().encode()
+        self.is_ascii: Final = text.isascii()
+        self.publishers: Final = publishers
+
+    def finds(self, message: Message) -> bool:
+        if self.is_in(message.topic) or self.is_in(message.payload):
+            return True
+        publisher = message.publisher
+        return self.publishers and (
+            self.text in publisher.client_id.casefold() or self.text in publisher.username.casefold()
+        )
+
+    def is_in(self, data: bytes) -> bool:
+        if self.is_ascii:
+            return self.data in data.lower()
+        return self.text in data.decode("utf-8", "replace").casefold()
+
+
+@final
 class Query:
     """Which messages are wanted, beyond the topic filter. `ANY` and empty texts ask for nothing."""
 
     def __init__(self) -> None:
         self.contains = b""  # part of the topic
+        self.search: Search | None = None
         self.client_id = ""
         self.username = ""
         self.min_size: int = ANY
@@ -46,7 +73,9 @@ class Query:
             return False
         if self.max_size != ANY and len(message.payload) > self.max_size:
             return False
-        return not self.contains or self.contains in message.topic
+        if self.contains and self.contains not in message.topic:
+            return False
+        return self.search is None or self.search.finds(message)
 
 
 def collect(cursor: TopicCursor, query: Query, now_ms: int, most: int, visits: int) -> list[Message]:

@@ -283,7 +283,8 @@ def restore(
         str | None, typer.Option("--at", metavar="WHEN", help="As of a time, an age (2h) or an offset (@1234).")
     ] = None,
     undo: Annotated[
-        str | None, typer.Option("--undo", metavar="NAME", help="Undo the delete with this name, at once.")
+        str | None,
+        typer.Option("--undo", metavar="NAME", help="Undo the delete, publish or restore with this name, at once."),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Also replace messages that are retained now.")] = False,
     yes: Yes = False,
@@ -317,9 +318,10 @@ def restore(
         print(json.dumps(done))
         finish(source, 0)
     verb = "would restore" if done["dry_run"] else "restored"
+    removed = f", {'would delete' if done['dry_run'] else 'deleted'} {done['removed']}" if done["removed"] else ""
     out.print(
-        f"{verb} {counted(done['restored'], 'message')}; skipped: {done['present']} still there, {done['expired']} "
-        f"expired, {done['refused']} refused"
+        f"{verb} {counted(done['restored'], 'message')}{removed}; skipped: {done['present']} still there, "
+        f"{done['expired']} expired, {done['refused']} refused"
     )
     if done["dry_run"]:
         out.print("nothing is restored without --yes")

@@ -314,7 +314,9 @@ class DataSource(Source):
             yield from map(row_of, rows)
 
     def restore(self, topic_filter: str, at_ms: int, offset: int, replace: bool, really: bool) -> dict[str, Any]:
-        asked = RestoreRequest(filter=topic_filter, at_ms=at_ms, offset=offset, replace=replace, dry_run=not really)
+        asked = RestoreRequest(
+            filter=topic_filter, at_ms=at_ms, offset=offset, replace=replace, remove=False, dry_run=not really
+        )
         return asdict(run(self.retained.restore(asked, OPERATOR)))
 
     def undo(self, operation: str) -> dict[str, Any]:

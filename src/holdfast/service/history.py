@@ -13,8 +13,9 @@ from holdfast.broker.message import Message
 from holdfast.errors import NotFound
 from holdfast.history.messages import message_of
 from holdfast.service.caller import OPERATOR, Caller
-from holdfast.service.messages import row_of
-from holdfast.service.past import Moment, Past, Row, Sketch
+from holdfast.service.changes import change_counts, changes_beside, operations
+from holdfast.service.messages import leaf_of, row_of
+from holdfast.service.past import Moment, Past, Row, Sketch, Undoing, level_of
 from holdfast.service.source import RetainedSource
 
 PORTION = 2000  # rows that come from another process at once, between which the event loop goes on
@@ -36,9 +37,13 @@ class HistoryService:
             raise NotFound("there is no history here: it is off, or nothing is kept on disk")
         return await self.source.ask(question, *given, **named)
 
-    async def of_topic(self, topic: str, before: int, limit: int, caller: Caller = OPERATOR) -> dict[str, Any]:
-        """What happened to a topic, newest first: rows below the offset `before`, of all when that is 0."""
-        found = await self.ask(Past.of_topic, topic, before, limit)
+    async def of_topic(
+        self, topic: str, before: int, limit: int, caller: Caller = OPERATOR, to_ms: int = 0
+    ) -> dict[str, Any]:
+        """What happened to a topic, newest first: rows below the offset `before` and up to the time `to_ms`, of all
+        when these are 0.
+        """
+        found = await self.ask(Past.of_topic, topic, before, limit, to_ms)
         return self.with_live({**found, "rows": [row_of(row, caller) for row in found["rows"]]})
 
     async def span(self) -> dict[str, object]:
@@ -74,29 +79,67 @@ class HistoryService:
             return rows, seen[answered - 1].topic, None
         return rows, sketches[looked - 1].topic if more or looked < len(sketches) else None, None
 
-    async def children_at(self, moment: Moment, prefix: str | None, after: str, limit: int) -> dict[str, Any]:
-        """One level of the topic tree as it was, for one who sees all."""
+    async def children_at(
+        self, moment: Moment, prefix: str | None, after: str, limit: int, caller: Caller = OPERATOR
+    ) -> dict[str, Any]:
+        """One level of the topic tree as it was, as far as the caller may see it."""
         await self.source.in_history(moment.offset)
-        return await self.ask(Past.children_at, moment, prefix, after, limit)
+        if caller.sees_all:
+            return await self.ask(Past.children_at, moment, prefix, after, limit)
+        base = "" if prefix is None else prefix + "/"
+        seen = [one async for one in self.sketches_at(moment, caller) if one.topic.startswith(base)]
+        level, numbers = level_of(prefix, [one.topic for one in seen], after, limit)
+        leaves: dict[str, dict[str, object]] = {}
+        async for portion in self.messages(array("q", (seen[number].offset for number in numbers)), moment):
+            leaves.update((one.topic.decode(), leaf_of(one)) for one in portion)
+        for child in level["children"]:
+            child["message"] = leaves.get(child["path"])
+        return level
+
+    async def usage_at(self, moment: Moment, prefix: str | None, caller: Caller) -> tuple[int, int | None]:
+        """Messages at and below a place as they were, as far as the caller may see them, and their bytes if known."""
+        if caller.sees_all:
+            return await self.ask(Past.usage_at, moment, prefix)
+        base = None if prefix is None else prefix + "/"
+        seen = [one.topic async for one in self.sketches_at(moment, caller)]
+        return sum(base is None or topic == prefix or topic.startswith(base) for topic in seen), None
+
+    async def change_counts(self, from_ms: int, to_ms: int, topic: str, parts: int) -> list[int]:
+        """How many changes there were in each part of a time, of one topic or, empty, of all."""
+        return await self.ask(change_counts, from_ms, to_ms, topic, parts)
+
+    async def changes_beside(self, at_ms: int, topic: str) -> tuple[int | None, int | None]:
+        """The last change before a moment and the first after it, of one topic or, empty, of all."""
+        return await self.ask(changes_beside, at_ms, topic)
+
+    async def operations(self, before: int, limit: int, caller: Caller) -> tuple[list[dict[str, Any]], int | None]:
+        """What was done through the API, newest first: by everybody for administrators, else by the caller."""
+        await self.source.in_history(self.source.version)
+        return await self.ask(operations, None if caller.admin else caller.name, before, limit)
 
     async def messages_at(self, moment: Moment, caller: Caller) -> AsyncIterator[list[Message]]:
         """All that a new subscriber would have been sent at a moment and the caller may see, portion by portion."""
         await self.source.in_history(moment.offset)
         offsets = array("q")
+        async for one in self.sketches_at(moment, caller):
+            offsets.append(one.offset)
+        async for portion in self.messages(offsets, moment):
+            yield portion
+
+    async def sketches_at(self, moment: Moment, caller: Caller) -> AsyncIterator[Sketch]:
+        """All of a moment that the caller may see, in topic order."""
         after, more = "", True
         while more:
             sketches, more = await self.ask(Past.sketches_at, moment, after, LOOKED_AT_MOST)
             seen, _ = await seen_of(sketches, len(sketches), caller)
-            offsets.extend(one.offset for one in seen)
+            for one in seen:
+                yield one
             after = sketches[-1].topic if sketches else ""
-        async for portion in self.messages(offsets, moment):
-            yield portion
 
-    async def removed_by(self, operation: str) -> AsyncIterator[list[Message]]:
-        """What one delete took away: for each topic that it cleared, the message that had been set."""
+    async def undoing(self, operation: str) -> Undoing:
+        """What brings back the topics that an operation changed."""
         await self.source.in_history(self.source.version)
-        async for portion in self.messages(array("q", await self.ask(Past.removed_by, operation))):
-            yield portion
+        return await self.ask(Past.undoing, operation)
 
     async def messages(self, offsets: "array[int]", moment: Moment | None = None) -> AsyncIterator[list[Message]]:
         """Messages in the order of the table, which is read once from beginning to end that way. Only their offsets are

@@ -18,6 +18,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from holdfast.broker.message import Message, Publisher, topic_field
+from holdfast.broker.views import Search
 from holdfast.errors import StoreError
 from holdfast.history.messages import message_of
 from holdfast.history.place import At, place_of
@@ -52,12 +53,20 @@ T = TypeVar("T")
 class Moment:
     """A time, or just after the publish `offset` when one is given, and the topics of interest.
 
-    Expiry is judged at that time, or at the time of the last publish up to that offset.
+    Expiry is judged at that time, or at the time of the last publish up to that offset. An empty filter is about all
+    topics, those too that begin with a dollar sign. `search` is looked for in topics and payloads, with `publishers` in
+    client ids and user names too.
     """
 
     at_ms: int
     offset: int = 0
     topic_filter: str = "#"
+    search: str = ""
+    publishers: bool = False
+
+    @property
+    def is_of_one_topic(self) -> bool:
+        return bool(self.topic_filter) and not has_wildcard(self.topic_filter)
 
 
 class Sketch(NamedTuple):
@@ -131,36 +140,61 @@ class RetainedAt:
             start += portion.num_rows
         return found, start < len(self)
 
+    def below(self, prefix: str | None) -> tuple[int, int]:
+        """The numbers of the rows below a place: the first, and the one behind the last."""
+        if prefix is None:
+            return 0, len(self)
+        return self.first_at(prefix + "/"), self.first_at(prefix + "0")  # the character behind the slash
+
     def level(self, prefix: str | None, after: str, limit: int) -> tuple[dict[str, Any], list[int]]:
         """One level of the topic tree as it was, and the offsets of those of its children that were topics."""
-        start, end, base = 0, len(self), ""
-        if prefix is not None:
-            base = prefix + "/"
-            start = self.first_at(base)
-            end = self.first_at(prefix + "0")  # the character behind the slash
-        found: dict[str, dict[str, Any]] = {}
-        messages: dict[str, int] = {}
-        for number, topic in enumerate(self.names.slice(start, end - start).to_pylist(), start):
-            name, slash, _ = topic[len(base) :].partition("/")
-            one = found.setdefault(
-                name, {"name": name, "path": base + name, "leaf": True, "count": 0, "bytes": None, "message": None}
-            )
-            one["count"] += 1
-            if slash:
-                one["leaf"] = False
-            else:
-                messages[name] = number
-        names = sorted(name for name in found if not after or name > after)
-        page = names[:limit]
-        level = {
-            "prefix": prefix,
-            "total": len(found),
-            "sorted": True,
-            "children": [found[name] for name in page],
-            "next": page[-1] if len(names) > limit else None,
-            "version": 0,
-        }
-        return level, [self.offsets(messages[name], 1)[0] for name in page if name in messages]
+        start, end = self.below(prefix)
+        level, numbers = level_of(prefix, self.names.slice(start, end - start).to_pylist(), after, limit)
+        return level, [self.offsets(start + number, 1)[0] for number in numbers]
+
+    def usage(self, prefix: str | None) -> tuple[int, int | None]:
+        """Messages at and below a place, and their bytes where the rows are whole."""
+        import pyarrow.compute as pc
+
+        start, end = self.below(prefix)
+        parts = [self.rows.slice(start, end - start)]
+        own = -1 if prefix is None else self.first_at(prefix)
+        if 0 <= own < len(self) and self.topic(own) == prefix:
+            parts.append(self.rows.slice(own, 1))
+        count = sum(part.num_rows for part in parts)
+        if not self.whole:
+            return count, None
+        return count, sum(pc.sum(pc.binary_length(part["payload"])).as_py() or 0 for part in parts)
+
+
+def level_of(prefix: str | None, topics: list[str], after: str, limit: int) -> tuple[dict[str, Any], list[int]]:
+    """One level of the tree that these topics, all below its place, make; and the numbers of those of them that are the
+    children themselves.
+    """
+    base = "" if prefix is None else prefix + "/"
+    found: dict[str, dict[str, Any]] = {}
+    messages: dict[str, int] = {}
+    for number, topic in enumerate(topics):
+        name, slash, _ = topic[len(base) :].partition("/")
+        one = found.setdefault(
+            name, {"name": name, "path": base + name, "leaf": True, "count": 0, "bytes": None, "message": None}
+        )
+        one["count"] += 1
+        if slash:
+            one["leaf"] = False
+        else:
+            messages[name] = number
+    names = sorted(name for name in found if not after or name > after)
+    page = names[:limit]
+    level = {
+        "prefix": prefix,
+        "total": len(found),
+        "sorted": True,
+        "children": [found[name] for name in page],
+        "next": page[-1] if len(names) > limit else None,
+        "version": 0,
+    }
+    return level, [messages[name] for name in page if name in messages]
 
 
 def has_wildcard(topic_filter: str) -> bool:
@@ -221,14 +255,15 @@ class Past:
         except StoreError as error:
             raise StoreError(f"the history cannot be read now: {error}") from None
 
-    def of_topic(self, topic: str, before: int, limit: int) -> dict[str, Any]:
-        """What happened to a topic, newest first: up to `limit` rows below the offset `before`, of all when that is 0,
-        fewer where they are large.
+    def of_topic(self, topic: str, before: int, limit: int, to_ms: int = 0) -> dict[str, Any]:
+        """What happened to a topic, newest first: up to `limit` rows below the offset `before` and up to the time
+        `to_ms`, of all when these are 0, fewer where they are large.
         """
         reader = self.reader()
         if reader is None:
             return {"topic": topic, "complete_from": 0, "live_from": None, "upto": 0, "rows": [], "next": None}
-        offsets = reader.of_topic(topic, most=limit + 1, before=before, columns=["offset"])["offset"].to_pylist()
+        found = reader.of_topic(topic, to_ms=to_ms, most=limit + 1, before=before, columns=["offset"])
+        offsets = found["offset"].to_pylist()
         offsets.reverse()
         rows, answered = bounded(self.each(offsets[:limit], None))
         return {
@@ -262,14 +297,16 @@ class Past:
             "upto": reader.last,
         }
 
-    def removed_by(self, operation: str) -> list[int]:
-        """What one delete took away: for each topic that it cleared, the offset of the row that had set it."""
+    def undoing(self, operation: str) -> "Undoing":
+        """What brings back the topics that an operation changed."""
         reader = self.reader()
-        return [] if reader is None else offsets_removed_by(reader, operation)
+        return Undoing([], [], []) if reader is None else undoing(reader, operation)
 
     def find_at(self, moment: Moment, topic: str) -> Row | None:
-        # The whole moment may be at hand already; no wildcard in it has matched a topic that begins with a dollar sign.
-        known = None if topic.startswith("$") else self.kept(moment)
+        # The whole moment may be at hand already.
+        known = self.kept(replace(moment, topic_filter=""))
+        if known is None and not topic.startswith("$"):
+            known = self.kept(replace(moment, topic_filter="#"))
         then = known if known is not None and known.settled else self.at(replace(moment, topic_filter=topic))
         offset = None if then is None else then.find(topic)
         return None if offset is None else next(self.each([offset], then))
@@ -302,12 +339,17 @@ class Past:
         """One level of the topic tree as it was."""
         then = self.at(moment, going_on=after != "")
         if then is None:
-            return {"prefix": prefix, "total": 0, "sorted": True, "children": [], "next": None, "version": 0}
+            return level_of(prefix, [], after, limit)[0]
         level, offsets = then.level(prefix, after, limit)
         leaves = {row["topic"]: leaf_of(message_of(row)) for row in self.each(offsets, then) if row is not None}
         for child in level["children"]:
             child["message"] = leaves.get(child["path"])
         return level
+
+    def usage_at(self, moment: Moment, prefix: str | None) -> tuple[int, int | None]:
+        """Messages at and below a place as they were, and their bytes where these are known without reading them."""
+        then = self.at(moment)
+        return (0, 0) if then is None else then.usage(prefix)
 
     def each(self, offsets: list[int], then: RetainedAt | None) -> Iterator[Row | None]:
         """The rows with these offsets, in this order; None for one that retention has taken since. They come from a
@@ -376,8 +418,10 @@ class Past:
             upto, expiry_ms = pc.field("timestamp") <= timestamp(at_ms), at_ms
             settled = at_ms < self.now_ms() - SETTLED_MS
         rows, whole = reader.retained_within(upto, expiry_ms, moment.topic_filter, self.moment_bytes)
+        if moment.search:
+            rows = searched(reader, rows, whole, moment)
         found = RetainedAt(rows, whole, settled)
-        if has_wildcard(moment.topic_filter):
+        if not moment.is_of_one_topic:
             with self.lock:
                 self.forget_erased()
                 self.moments[moment] = found
@@ -412,23 +456,77 @@ def bounded(rows: Iterator[Row | None]) -> tuple[list[Row], int]:
     return found, looked
 
 
-def offsets_removed_by(reader: "HistoryReader", operation: str) -> list[int]:
+class Undoing(NamedTuple):
+    """What an operation changed: offsets of the rows that were in force before, of the topics that it cleared and of
+    those that it set, and the topics that it set where there was nothing.
+    """
+
+    cleared: list[int]
+    replaced: list[int]
+    new: list[str]
+
+
+def undoing(reader: "HistoryReader", operation: str) -> Undoing:
     import pyarrow.compute as pc
 
     from holdfast.history.reader import last_verdicts
     from holdfast.history.schema import OUTCOME_CLEARED, OUTCOME_SET
 
     data = reader.table.to_pyarrow_dataset()
-    mine = (pc.field("client_id") == operation) & (pc.field("protocol") == PROTOCOL)
-    cleared = data.to_table(columns=["offset", "topic"], filter=mine & (pc.field("outcome") == OUTCOME_CLEARED))
-    if cleared.num_rows == 0:
-        return []
-    first = pc.min(cleared["offset"]).as_py()
-    wanted = pc.field("topic").isin(cleared["topic"].combine_chunks()) & (pc.field("offset") < first)
+    columns = ["offset", "topic", "outcome"]
     verdict = pc.field("outcome").isin([OUTCOME_SET, OUTCOME_CLEARED])
-    rows = last_verdicts(data.to_table(columns=["offset", "topic", "outcome"], filter=wanted & verdict))
-    found: list[int] = rows.filter(pc.equal(rows["outcome"], OUTCOME_SET))["offset"].to_pylist()
+    mine = (pc.field("client_id") == operation) & (pc.field("protocol") == PROTOCOL)
+    own = data.to_table(columns=columns, filter=mine & verdict)
+    if own.num_rows == 0:
+        return Undoing([], [], [])
+    first = pc.min(own["offset"]).as_py()
+    last = last_verdicts(own)
+    ended = dict(zip(last["topic"].to_pylist(), last["outcome"].to_pylist(), strict=True))
+    wanted = pc.field("topic").isin(last["topic"].combine_chunks()) & (pc.field("offset") < first)
+    rows = last_verdicts(data.to_table(columns=columns, filter=wanted & verdict))
+    before = rows.filter(pc.equal(rows["outcome"], OUTCOME_SET))
+    found = Undoing([], [], [])
+    for topic, offset in zip(before["topic"].to_pylist(), before["offset"].to_pylist(), strict=True):
+        (found.cleared if ended.pop(topic) == OUTCOME_CLEARED else found.replaced).append(offset)
+    found.new.extend(topic for topic, outcome in ended.items() if outcome == OUTCOME_SET)
     return found
+
+
+def searched(reader: "HistoryReader", rows: "pa.Table", whole: bool, moment: Moment) -> "pa.Table":
+    """Those of the rows that have the text of the search in them. Payloads that are not at hand are read for it, a few
+    at a time.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def has_text(column: "pa.ChunkedArray | pa.Array") -> "pa.ChunkedArray | pa.Array":
+        return pc.fill_null(pc.match_substring(column, moment.search, ignore_case=True), False)
+
+    search = Search(moment.search, False)
+
+    def has_payload(column: "pa.ChunkedArray | pa.Array") -> "pa.ChunkedArray | pa.Array":
+        if search.is_ascii:
+            return has_text(column)
+        return pa.array(
+            [search.is_in(one) for one in column.to_pylist()], pa.bool_()
+        )  # Arrow knows no letters in bytes
+
+    found = has_text(rows["topic"])
+    if moment.publishers:
+        found = pc.or_(found, pc.or_(has_text(rows["client_id"]), has_text(rows["username"])))
+    if whole:
+        return rows.filter(pc.or_(found, has_payload(rows["payload"])))
+    offsets = rows["offset"].combine_chunks()
+    inside: list[int] = []
+    scanner = reader.table.to_pyarrow_dataset().scanner(
+        columns=["offset", "payload"],
+        filter=pc.field("offset").isin(offsets),
+        batch_size=ROWS_AT_ONCE,
+        batch_readahead=2,
+    )
+    for batch in scanner.to_batches():
+        inside += batch["offset"].filter(has_payload(batch["payload"])).to_pylist()
+    return rows.filter(pc.or_(found, pc.is_in(rows["offset"], pa.array(inside, pa.int64()))))
 
 
 def time_of(reader: "HistoryReader", offset: int) -> int | None:

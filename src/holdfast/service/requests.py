@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from holdfast.broker.topics import is_valid_filter
-from holdfast.broker.views import Query
+from holdfast.broker.views import Query, Search
 from holdfast.errors import UsageError
 from holdfast.protocol.mqtt.properties import Properties
 from holdfast.protocol.wire import decode_text
@@ -29,6 +29,12 @@ class Conditions(BaseModel):
 
     filter: str = Field("#", min_length=1, max_length=TOPIC_MAX, description="A topic filter.")
     contains: str = Field("", max_length=TOPIC_MAX, description="Part of the topic.")
+    search: str = Field(
+        "",
+        max_length=1000,
+        description="Part of the topic or the payload, for administrators also of the publisher's client id or user "
+        "name. Large and small letters are the same.",
+    )
     client_id: str = Field("", max_length=TOPIC_MAX, description="Client id of the publisher.")
     username: str = Field("", max_length=TOPIC_MAX, description="User name of the publisher.")
     min_size: int = Field(-1, ge=-1, description="Least bytes of payload; -1 is any.")
@@ -39,13 +45,18 @@ class Conditions(BaseModel):
         False, description="With the filter `#`: also topics that begin with `$`, which wildcards leave out."
     )
 
-    def query(self, now_ms: int) -> Query:
-        """The conditions as the retained index understands them. Raises UsageError when they make no sense."""
+    def query(self, now_ms: int, publishers: bool = False) -> Query:
+        """The conditions as the retained index understands them; `publishers`: a search looks at these too. Raises
+        UsageError when they make no sense.
+        """
         check_filter(self.filter)
         if self.hidden and self.filter != "#":
             raise UsageError(f"hidden topics are possible with the filter '#' only, got {self.filter!r}")
         query = Query()
         query.contains = encode_text(self.contains)
+        if self.search:
+            encode_text(self.search)
+            query.search = Search(self.search, publishers)
         query.client_id = self.client_id
         query.username = self.username
         query.min_size = self.min_size
@@ -111,6 +122,7 @@ class RestoreRequest(BaseModel):
     at_ms: int = Field(0, ge=0, le=MAX_MS)
     offset: int = Field(0, ge=0, le=2**62)
     replace: bool = Field(False, description="Also where something else is retained now.")
+    remove: bool = Field(False, description="Also delete what matches now and was not retained then.")
     dry_run: bool = Field(True, description="Only say what would be done.")
 
     def check(self) -> None:

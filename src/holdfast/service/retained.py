@@ -1,16 +1,17 @@
 """The retained messages of a source: find, read, publish, delete, take back, bring back from the past.
 
 Each delete, publish and restore has a name, the operation, which stands as client id in the history rows it made: that
-is how a delete can be undone later, by any broker that has the history. The last few deletes are kept in memory as
-well, so that undo needs no history when it comes at once.
+is how it can be undone later, by any broker that has the history. The last few deletes are kept in memory as well, so
+that undo needs no history when it comes at once.
 """
 
 import asyncio
 import secrets
+from array import array
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from holdfast.broker.access import ANY_QOS
@@ -18,12 +19,19 @@ from holdfast.broker.effects import Accepted
 from holdfast.broker.message import BY_USER, Message, Publisher
 from holdfast.broker.session import is_reserved
 from holdfast.errors import NotFound, ProtocolError, TooLarge
-from holdfast.rules.restore import REFUSED, RESTORE, seconds_left, verdict
+from holdfast.rules.restore import PRESENT, REFUSED, RESTORE, seconds_left, verdict
 from holdfast.service.caller import Caller
 from holdfast.service.history import HistoryService
 from holdfast.service.messages import same_content
 from holdfast.service.past import PROTOCOL, Moment
-from holdfast.service.requests import Conditions, Publication, RestoreRequest, encode_text, topic_bytes
+from holdfast.service.requests import (
+    Conditions,
+    Publication,
+    RestoreRequest,
+    conditions_from,
+    encode_text,
+    topic_bytes,
+)
 from holdfast.service.source import RetainedSource, RetainedWriter
 
 # Publishes between two waits for the disk.
@@ -33,6 +41,10 @@ KEPT_BYTES = 32 << 20
 # What a message takes in memory beside its bytes, about.
 OVERHEAD_BYTES = 200
 REFUSED_FROM = 0x80  # reason codes from here on are refusals
+# Changes that a restore names; it counts them all.
+NAMED_MOST = 20
+REMOVED = "removed"
+REPLACED = "replaced"
 
 T = TypeVar("T")
 
@@ -70,7 +82,9 @@ class Removed:
 
 @dataclass
 class Restored:
-    """How many messages came to which end; see `rules.restore`."""
+    """How many messages came to which end; see `rules.restore`. `removed` were not there before. `changes` names the
+    first few topics that are different afterwards, with `restored`, `replaced` or `removed`.
+    """
 
     operation: str
     dry_run: bool
@@ -78,13 +92,19 @@ class Restored:
     present: int = 0
     expired: int = 0
     refused: int = 0
+    removed: int = 0
+    changes: list[dict[str, str]] = field(default_factory=list)
 
     def count(self, end: str) -> None:
         setattr(self, end, getattr(self, end) + 1)
 
+    def name(self, topic: bytes, what: str) -> None:
+        if len(self.changes) < NAMED_MOST:
+            self.changes.append({"topic": topic.decode(), "what": what})
+
     @property
     def is_empty(self) -> bool:
-        return self.restored + self.present + self.expired + self.refused == 0
+        return self.restored + self.present + self.expired + self.refused + self.removed == 0
 
 
 class RetainedService:
@@ -100,7 +120,7 @@ class RetainedService:
     async def find(self, conditions: Conditions, caller: Caller) -> AsyncIterator[list[Message]]:
         """All that meet the conditions and the caller may see, in the order of the source, portion by portion."""
         caller.need_publisher(conditions.client_id, conditions.username)
-        query = conditions.query(self.source.now_ms())
+        query = conditions.query(self.source.now_ms(), caller.admin)
         async for portion in self.source.walk(self.source.cursor(conditions), query):
             yield portion if caller.sees_all else [m for m in portion if caller.may_see(m)]
 
@@ -158,9 +178,11 @@ class RetainedService:
             raise NotFound(f"topic {topic!r} is not retained")
         return await self.remove([Found.of(message)], caller)
 
-    async def remove(self, found: Sequence[Found], caller: Caller) -> Removed:
-        """Delete these messages, except those that have been replaced since and those that a policy protects."""
-        operation = new_operation(caller)
+    async def remove(self, found: Sequence[Found], caller: Caller, part_of: str = "") -> Removed:
+        """Delete these messages, except those that have been replaced since and those that a policy protects. `part_of`
+        is the operation that does more than this.
+        """
+        operation = part_of or new_operation(caller)
         publisher = Publisher(operation, caller.name, PROTOCOL)
         gone: list[Message] = []  # as long as these are few enough to be kept
         count = size = 0
@@ -179,7 +201,7 @@ class RetainedService:
                             size += message.size() + OVERHEAD_BYTES
                             if size <= KEPT_BYTES:
                                 gone.append(message)
-        if size <= KEPT_BYTES:
+        if size <= KEPT_BYTES and not part_of:
             self.remember(operation, gone, size)
         return Removed(operation, count)
 
@@ -190,20 +212,49 @@ class RetainedService:
             _, old = self.recent.popitem(last=False)
             self.recent_bytes -= sum(message.size() + OVERHEAD_BYTES for message in old)
 
-    async def undo(self, operation: str, caller: Caller) -> Restored:
-        """Bring back what a delete took away, where nothing new has come since. Raises NotFound."""
+    async def undo(self, operation: str, caller: Caller, dry_run: bool = False) -> Restored:
+        """Take back what an operation did, where nothing new has come since: bring back what it took away or replaced,
+        and delete what it brought. Raises NotFound.
+        """
         recent = self.recent.get(operation)
-        portions = one_portion(recent) if recent is not None else self.history.removed_by(operation)
-        done = await self.put_back(portions, caller, replace=False, dry_run=False)
-        if done.is_empty and recent is None:
-            raise NotFound(f"no delete named {operation!r} is known here or in the history")
+        if recent is not None:
+            return await self.put_back(one_portion(recent), caller, replace=False, dry_run=dry_run)
+        before = await self.history.undoing(operation)
+        if not any(before):
+            raise NotFound(f"no operation named {operation!r} is known here or in the history")
+        done = Restored(new_operation(caller), dry_run)
+        cleared = self.history.messages(array("q", before.cleared))
+        replaced = self.history.messages(array("q", before.replaced))
+        await self.put_back(cleared, caller, replace=False, dry_run=dry_run, done=done)
+        await self.put_back(replaced, caller, replace=True, dry_run=dry_run, done=done, only_of=operation)
+        present = (self.source.get(topic.encode()) for topic in before.new)
+        brought = [one for one in present if one is not None and one.publisher.client_id == operation]
+        done.present += len(before.new) - len(brought)
+        await self.take_away([Found.of(one) for one in brought], caller, done)
         return done
 
     async def restore(self, asked: RestoreRequest, caller: Caller) -> Restored:
-        """Bring back what was retained at a moment, as far as the caller may see it."""
+        """Bring back what was retained at a moment, as far as the caller may see it, and delete what was not there when
+        that is asked for.
+        """
         asked.check()
         then = self.history.messages_at(Moment(asked.at_ms, asked.offset, asked.filter), caller)
-        return await self.put_back(then, caller, asked.replace, asked.dry_run)
+        if not asked.remove:
+            return await self.put_back(then, caller, asked.replace, asked.dry_run)
+        known: set[bytes] = set()
+        done = await self.put_back(noting(then, known), caller, asked.replace, asked.dry_run)
+        later = await self.find_writable(conditions_from({"filter": asked.filter}), caller)
+        await self.take_away([one for one in later if one.topic not in known], caller, done)
+        return done
+
+    async def take_away(self, found: list[Found], caller: Caller, done: Restored) -> None:
+        """Delete these as part of an operation, or say that it would."""
+        may = [one for one in found if not is_reserved(one.topic) and caller.may_write(one.topic, True, one.qos)]
+        for one in may:
+            done.name(one.topic, REMOVED)
+        gone = len(may) if done.dry_run else (await self.remove(may, caller, part_of=done.operation)).count
+        done.removed += gone
+        done.refused += len(found) - gone
 
     async def put_back(
         self,
@@ -212,13 +263,16 @@ class RetainedService:
         replace: bool,
         dry_run: bool,
         on_progress: Callable[[int], None] = lambda count: None,
+        done: Restored | None = None,
+        only_of: str = "",
     ) -> Restored:
         """Follow `rules.restore` for each message. One portion is in memory at a time, and a source without anything to
-        restore is not written to. `on_progress` is told now and then how many were seen to.
+        restore is not written to. `on_progress` is told now and then how many were seen to. `done` is the operation
+        that does more than this. With `only_of` what is there is replaced only where that operation has set it, and
+        what is not there any more stays away.
         """
-        operation = new_operation(caller)
-        publisher = Publisher(operation, caller.name, PROTOCOL)
-        done = Restored(operation, dry_run)
+        done = Restored(new_operation(caller), dry_run) if done is None else done
+        publisher = Publisher(done.operation, caller.name, PROTOCOL)
         async with AsyncExitStack() as stack:
             writer: RetainedWriter | None = None
             before = 0
@@ -226,7 +280,14 @@ class RetainedService:
                 for portion in in_portions(messages):
                     published: list[tuple[Message, Accepted]] = []
                     for message in portion:
-                        end = judge(self.source if writer is None else writer, message, caller, replace)
+                        where = self.source if writer is None else writer
+                        stored = where.get(message.topic)
+                        if only_of and (stored is None or stored.publisher.client_id != only_of):
+                            done.count(PRESENT)
+                            continue
+                        end = judge(where, message, caller, replace)
+                        if end == RESTORE:
+                            done.name(message.topic, RESTORE if stored is None else REPLACED)
                         if end != RESTORE or dry_run:
                             done.count(end)
                             continue
@@ -287,6 +348,13 @@ def in_portions(messages: Sequence[T]) -> Iterator[Sequence[T]]:
     """As many as are published between two waits for the disk."""
     for start in range(0, len(messages), PORTION):
         yield messages[start : start + PORTION]
+
+
+async def noting(portions: AsyncIterator[list[Message]], topics: set[bytes]) -> AsyncIterator[list[Message]]:
+    """The same messages; their topics are added on the way."""
+    async for messages in portions:
+        topics.update(one.topic for one in messages)
+        yield messages
 
 
 async def one_portion(messages: list[Message]) -> AsyncIterator[list[Message]]:

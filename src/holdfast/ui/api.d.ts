@@ -21,6 +21,22 @@ export interface BanRequest {
   until?: string | null;
 }
 
+export interface Change {
+  topic: string;
+  what: string;
+}
+
+export interface ChangeCounts {
+  from_ms: number;
+  to_ms: number;
+  counts: Array<number>;
+}
+
+export interface ChangesBeside {
+  before_ms: number | null;
+  after_ms: number | null;
+}
+
 export interface Child {
   name: string;
   path: string;
@@ -79,6 +95,11 @@ export interface ClusterStatus {
   clock_difference_ms: number;
   live_lost: number;
   nodes: Array<ClusterNode>;
+}
+
+export interface Count {
+  count: number;
+  bytes: number;
 }
 
 export interface Credentials {
@@ -305,6 +326,22 @@ export interface NodeRemoved {
   removed: boolean;
 }
 
+export interface Operation {
+  operation: string;
+  username: string;
+  at_ms: number;
+  set: number;
+  cleared: number;
+  topic: string;
+  first: number;
+  last: number;
+}
+
+export interface Operations {
+  operations: Array<Operation>;
+  next: number | null;
+}
+
 export interface Overview {
   version: string;
   now_ms: number;
@@ -380,6 +417,7 @@ export interface RestoreRequest {
   at_ms?: number;
   offset?: number;
   replace?: boolean;
+  remove?: boolean;
   dry_run?: boolean;
 }
 
@@ -390,6 +428,8 @@ export interface Restored {
   present: number;
   expired: number;
   refused: number;
+  removed: number;
+  changes: Array<Change>;
 }
 
 export interface RetainedAtPage {
@@ -461,7 +501,7 @@ export interface TreeLevel {
 export interface Usage {
   prefix: string | null;
   count: number;
-  bytes: number;
+  bytes: number | null;
 }
 
 export interface Verified {
@@ -498,17 +538,21 @@ export interface Whole {
 }
 
 export interface Call {
-  (method: "GET", path: "/api/v1/retained", query?: { filter?: string | null; contains?: string | null; client_id?: string | null; username?: string | null; min_size?: number | null; max_size?: number | null; older_than?: number | null; newer_than?: number | null; hidden?: boolean | "true" | "false" | null; limit?: number | null; payload?: boolean | "true" | "false" | null; cursor?: string | null }): Promise<MessagePage>;
-  (method: "DELETE", path: "/api/v1/retained", query?: { filter?: string | null; contains?: string | null; client_id?: string | null; username?: string | null; min_size?: number | null; max_size?: number | null; older_than?: number | null; newer_than?: number | null; hidden?: boolean | "true" | "false" | null; dry_run?: boolean | "true" | "false" | null; token?: string | null }): Promise<DryRun | Cleared>;
+  (method: "GET", path: "/api/v1/retained", query?: { filter?: string | null; contains?: string | null; search?: string | null; client_id?: string | null; username?: string | null; min_size?: number | null; max_size?: number | null; older_than?: number | null; newer_than?: number | null; hidden?: boolean | "true" | "false" | null; limit?: number | null; payload?: boolean | "true" | "false" | null; cursor?: string | null }): Promise<MessagePage>;
+  (method: "DELETE", path: "/api/v1/retained", query?: { filter?: string | null; contains?: string | null; search?: string | null; client_id?: string | null; username?: string | null; min_size?: number | null; max_size?: number | null; older_than?: number | null; newer_than?: number | null; hidden?: boolean | "true" | "false" | null; dry_run?: boolean | "true" | "false" | null; token?: string | null }): Promise<DryRun | Cleared>;
   (method: "GET", path: "/api/v1/retained/message", query?: { topic?: string | null; at_ms?: number | null }): Promise<HistoryRow | Whole>;
   (method: "DELETE", path: "/api/v1/retained/message", query?: { topic?: string | null }): Promise<Cleared>;
   (method: "GET", path: "/api/v1/retained/message/payload", query?: { topic?: string | null }): Promise<null>;
-  (method: "POST", path: `/api/v1/operations/${string}/undo`, query?: Record<string, never>): Promise<Restored>;
-  (method: "GET", path: "/api/v1/retained/usage", query?: { prefix?: string | null }): Promise<Usage>;
+  (method: "GET", path: "/api/v1/operations", query?: { before?: number | null; limit?: number | null }): Promise<Operations>;
+  (method: "POST", path: `/api/v1/operations/${string}/undo`, query?: { dry_run?: boolean | "true" | "false" | null }): Promise<Restored>;
+  (method: "GET", path: "/api/v1/retained/count", query?: { filter?: string | null; contains?: string | null; search?: string | null; client_id?: string | null; username?: string | null; min_size?: number | null; max_size?: number | null; older_than?: number | null; newer_than?: number | null; hidden?: boolean | "true" | "false" | null }): Promise<Count>;
+  (method: "GET", path: "/api/v1/retained/usage", query?: { prefix?: string | null; at_ms?: number | null }): Promise<Usage>;
   (method: "GET", path: "/api/v1/tree", query?: { prefix?: string | null; after?: string | null; limit?: number | null; at_ms?: number | null }): Promise<TreeLevel>;
-  (method: "GET", path: "/api/v1/history", query?: { topic?: string | null; before?: number | null; limit?: number | null }): Promise<HistoryOf>;
+  (method: "GET", path: "/api/v1/history", query?: { topic?: string | null; before?: number | null; limit?: number | null; to_ms?: number | null }): Promise<HistoryOf>;
+  (method: "GET", path: "/api/v1/history/changes", query?: { from_ms?: number | null; to_ms?: number | null; topic?: string | null; parts?: number | null }): Promise<ChangeCounts>;
+  (method: "GET", path: "/api/v1/history/beside", query?: { at_ms?: number | null; topic?: string | null }): Promise<ChangesBeside>;
   (method: "GET", path: "/api/v1/history/span", query?: Record<string, never>): Promise<Span>;
-  (method: "GET", path: "/api/v1/retained/at", query?: { at_ms?: number | null; offset?: number | null; filter?: string | null; after?: string | null; limit?: number | null }): Promise<RetainedAtPage>;
+  (method: "GET", path: "/api/v1/retained/at", query?: { at_ms?: number | null; offset?: number | null; filter?: string | null; after?: string | null; limit?: number | null; search?: string | null; hidden?: boolean | "true" | "false" | null }): Promise<RetainedAtPage>;
   (method: "POST", path: "/api/v1/retained/restore", query: Record<string, never>, body: RestoreRequest): Promise<Restored>;
   (method: "POST", path: "/api/v1/publish", query: Record<string, never>, body: Publication): Promise<Published>;
   (method: "POST", path: "/api/v1/publish/batch", query: Record<string, never>, body: Array<Publication>): Promise<PublishedAll>;
@@ -550,14 +594,18 @@ export interface Call {
 }
 
 export interface Get {
-  (path: "/api/v1/retained", query?: { filter?: string | null; contains?: string | null; client_id?: string | null; username?: string | null; min_size?: number | null; max_size?: number | null; older_than?: number | null; newer_than?: number | null; hidden?: boolean | "true" | "false" | null; limit?: number | null; payload?: boolean | "true" | "false" | null; cursor?: string | null }): Promise<MessagePage>;
+  (path: "/api/v1/retained", query?: { filter?: string | null; contains?: string | null; search?: string | null; client_id?: string | null; username?: string | null; min_size?: number | null; max_size?: number | null; older_than?: number | null; newer_than?: number | null; hidden?: boolean | "true" | "false" | null; limit?: number | null; payload?: boolean | "true" | "false" | null; cursor?: string | null }): Promise<MessagePage>;
   (path: "/api/v1/retained/message", query?: { topic?: string | null; at_ms?: number | null }): Promise<HistoryRow | Whole>;
   (path: "/api/v1/retained/message/payload", query?: { topic?: string | null }): Promise<null>;
-  (path: "/api/v1/retained/usage", query?: { prefix?: string | null }): Promise<Usage>;
+  (path: "/api/v1/operations", query?: { before?: number | null; limit?: number | null }): Promise<Operations>;
+  (path: "/api/v1/retained/count", query?: { filter?: string | null; contains?: string | null; search?: string | null; client_id?: string | null; username?: string | null; min_size?: number | null; max_size?: number | null; older_than?: number | null; newer_than?: number | null; hidden?: boolean | "true" | "false" | null }): Promise<Count>;
+  (path: "/api/v1/retained/usage", query?: { prefix?: string | null; at_ms?: number | null }): Promise<Usage>;
   (path: "/api/v1/tree", query?: { prefix?: string | null; after?: string | null; limit?: number | null; at_ms?: number | null }): Promise<TreeLevel>;
-  (path: "/api/v1/history", query?: { topic?: string | null; before?: number | null; limit?: number | null }): Promise<HistoryOf>;
+  (path: "/api/v1/history", query?: { topic?: string | null; before?: number | null; limit?: number | null; to_ms?: number | null }): Promise<HistoryOf>;
+  (path: "/api/v1/history/changes", query?: { from_ms?: number | null; to_ms?: number | null; topic?: string | null; parts?: number | null }): Promise<ChangeCounts>;
+  (path: "/api/v1/history/beside", query?: { at_ms?: number | null; topic?: string | null }): Promise<ChangesBeside>;
   (path: "/api/v1/history/span", query?: Record<string, never>): Promise<Span>;
-  (path: "/api/v1/retained/at", query?: { at_ms?: number | null; offset?: number | null; filter?: string | null; after?: string | null; limit?: number | null }): Promise<RetainedAtPage>;
+  (path: "/api/v1/retained/at", query?: { at_ms?: number | null; offset?: number | null; filter?: string | null; after?: string | null; limit?: number | null; search?: string | null; hidden?: boolean | "true" | "false" | null }): Promise<RetainedAtPage>;
   (path: "/api/v1/hygiene", query?: { days?: number | null; expiring_s?: number | null; depth?: number | null; limit?: number | null }): Promise<HygieneReport>;
   (path: "/api/v1/overview", query?: { points?: number | null }): Promise<Overview>;
   (path: "/api/v1/whoami", query?: Record<string, never>): Promise<Who>;

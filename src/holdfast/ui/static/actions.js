@@ -1,93 +1,12 @@
-// What changes something: publish, delete with preview, undo. Each says what it did.
+// What changes many things at once: delete, restore, undo. Each shows first what it would do, and says what it did.
 
-import { base64Of, bytesOf, call } from "/static/api.js";
-import { ask, count, h, size, span, toast } from "/static/dom.js";
-import { FORMS, formOf, read, write } from "/static/writing.js";
+import { call } from "/static/api.js";
+import { ask, count, fill, h, size, toast } from "/static/dom.js";
 
-/** @import { Cleared, DryRun, Publication, Whole } from "../api.d.ts" */
+/** @import { Cleared, DryRun, Restored, RestoreRequest } from "../api.d.ts" */
 
-/** Publishes what is typed. On a message that is there, only what is touched is changed: a payload that is not text is
- * edited as hex, and properties without a field in the form are sent on as they are.
- * @param {{ topic?: string, message?: Whole | null }} given
- * @returns {Promise<boolean>} whether it was published */
-export async function publish({ topic: given = "", message = null } = {}) {
-  const before = message ? bytesOf(message.payload) : new Uint8Array();
-  const topic = h("input", { name: "topic", required: true, value: given });
-  const payload = h("textarea", { name: "payload", rows: 8, spellcheck: false });
-  const form = h("select", { name: "form" }, FORMS.map(([name, label]) => h("option", { value: name }, label)));
-  const qos = h("select", { name: "qos" }, [0, 1, 2].map((one) => h("option", { value: String(one), selected: one === (message ? message.qos : 1) }, String(one))));
-  const retain = h("input", { name: "retain", type: "checkbox", checked: true });
-  const ends = message !== null && message.expires_at_ms !== null;
-  const expiry = h("input", { name: "expiry", type: "number", min: "1",
-    placeholder: message && message.expires_at_ms ? `in ${span(message.expires_at_ms - Date.now())}, as before` : "never" });
-  const endless = h("input", { name: "endless", type: "checkbox" });
-  const type = h("input", { name: "content_type", value: message ? message.content_type || "" : "", placeholder: "none" });
-  const warning = h("p", { class: "warning", role: "status", hidden: true },
-    "An empty payload with Retain deletes the message that is retained on this topic.");
-  const body = h("div", { class: "form" },
-    h("label", {}, "Topic", topic), h("label", {}, "Payload", payload),
-    h("div", { class: "line" }, h("label", {}, "Written as", form), h("label", {}, "QoS", qos), h("label", {}, "Expires after, seconds", expiry),
-      ends ? h("label", { class: "check" }, endless, "Never expires") : null,
-      h("label", {}, "Content type", type), h("label", { class: "check" }, retain, "Retain")),
-    warning);
-
-  let shown = formOf(before);
-  form.value = shown;
-  payload.value = write(before, shown);
-  let untouched = payload.value; // as the text area gives it back
-  let bytes = before; // what `untouched` stands for
-
-  /** What the text area holds; throws what is wrong with it. */
-  const typed = () => (payload.value === untouched ? bytes : read(payload.value, shown, before));
-  form.addEventListener("change", () => {
-    try {
-      bytes = typed();
-      payload.value = write(bytes, form.value);
-      untouched = payload.value;
-      shown = form.value;
-    } catch (error) {
-      form.value = shown;
-      toast(error.message);
-    }
-  });
-  let confirmed = false;
-  body.addEventListener("input", () => {
-    confirmed = false;
-    warning.hidden = !(retain.checked && payload.value === "");
-  });
-
-  const send = async () => {
-    try {
-      const content = typed();
-      /** @type {Publication} */
-      const sent = { topic: topic.value, payload: base64Of(content), encoding: "base64", qos: Number(qos.value), retain: retain.checked };
-      if (expiry.value) sent.expiry_s = Number(expiry.value);
-      else if (message && ends && !endless.checked) sent.expires_at_ms = message.expires_at_ms;
-      if (type.value) sent.content_type = type.value;
-      if (message) {
-        if (message.content_type === "" && !type.value) sent.content_type = "";
-        sent.response_topic = message.response_topic;
-        sent.correlation_data = message.correlation_data;
-        sent.payload_format = message.payload_format;
-        sent.user_properties = message.user_properties;
-      }
-      if (sent.retain && !content.length && !confirmed) {
-        warning.hidden = false;
-        confirmed = true;
-        return "Press Publish again to delete it.";
-      }
-      const done = await call("POST", "/api/v1/publish", {}, sent);
-      if (done.reason >= 0x80) return `Refused: ${done.reason_name}`;
-      toast(sent.retain && !content.length ? `Deleted what was retained on ${sent.topic}` : `Published to ${sent.topic}`);
-      return "";
-    } catch (error) {
-      return `Not published: ${error.message}`;
-    }
-  };
-  const answer = await ask(message ? "Publish a new value" : "Publish", body, [
-    { name: "publish", label: "Publish", class: "main" }, { name: null, label: "Cancel" }], send);
-  return answer === "publish";
-}
+/** @param {number} number */
+const messages = (number) => `${count(number)} retained message${number === 1 ? "" : "s"}`;
 
 /** Deletes what matches, after showing how much that is. `after` is called when something has changed.
  * @param {{ filter: string, older_than?: number, client_id?: string }} conditions
@@ -103,10 +22,10 @@ export async function remove(conditions, after = () => {}) {
   }
   if (!seen.count) { toast("Nothing matches any more."); return; }
   const body = h("div", {},
-    h("p", {}, h("b", {}, `${count(seen.count)} retained message${seen.count === 1 ? "" : "s"}`), `, ${size(seen.bytes)}, will be deleted:`),
-    h("ul", { class: "sample" }, seen.sample.map((topic) => h("li", {}, topic))),
+    h("p", {}, h("b", {}, messages(seen.count)), `, ${size(seen.bytes)}, will be deleted:`),
+    h("ul", { class: "sample", tabindex: "0" }, seen.sample.map((topic) => h("li", {}, topic))),
     seen.count > seen.sample.length ? h("p", { class: "soft" }, `and ${count(seen.count - seen.sample.length)} more`) : null,
-    h("p", { class: "soft" }, "Subscribers are told. It can be undone as long as the history reaches."));
+    h("p", { class: "soft" }, "Subscribers are told. It can be undone as long as the history reaches: Operations lists it."));
   const answer = await ask("Delete", body, [
     { name: "delete", label: `Delete ${count(seen.count)}`, class: "danger" }, { name: null, label: "Cancel" }]);
   if (answer !== "delete") return;
@@ -120,15 +39,95 @@ export async function remove(conditions, after = () => {}) {
   }
 }
 
+/** Brings back what was retained, after showing what that changes.
+ * @param {string} title
+ * @param {{ filter: string, at_ms?: number, offset?: number }} asked a moment
+ * @param {boolean} chooses whether there is a choice between missing, changed and exact
+ * @param {() => void} after */
+export async function restore(title, asked, chooses, after) {
+  /** @type {[string, string, Partial<RestoreRequest>][]} */
+  const ways = [
+    ["missing", "Bring back what is missing now", {}],
+    ["changed", "Also set back what has changed since", { replace: true }],
+    ["exact", "Exactly as it was: also delete what came later", { replace: true, remove: true }]];
+  const preview = h("div", { class: "preview-of", role: "status" }, h("p", { class: "soft" }, "looking…"));
+  let way = chooses ? "missing" : "changed";
+  /** @param {boolean} dry_run */
+  const request = (dry_run) => call("POST", "/api/v1/retained/restore", {}, { ...asked, ...ways.find(([name]) => name === way)?.[2], dry_run });
+  const look = async () => {
+    const looked = way;
+    try {
+      const seen = await request(true);
+      if (looked === way) fill(preview, changesOf(seen));
+    } catch (error) {
+      fill(preview, h("p", { class: "problem" }, error.message));
+    }
+  };
+  const body = h("div", { class: "form" },
+    chooses ? h("fieldset", {}, h("legend", {}, "How much"), ways.map(([name, label]) => h("label", { class: "check" },
+      h("input", { type: "radio", name: "way", value: name, checked: name === way, onchange: () => { way = name; look(); } }), label))) : null,
+    preview, h("p", { class: "soft" }, "Subscribers are told. It can be undone: Operations lists it."));
+  look();
+  /** @type {Restored | null} */
+  let done = null;
+  await ask(title, body, [{ name: "restore", label: "Restore", class: "main" }, { name: null, label: "Cancel" }], async () => {
+    try {
+      done = await request(false);
+      return "";
+    } catch (error) {
+      return `Not restored: ${error.message}`;
+    }
+  });
+  if (done) tell(done, after);
+}
+
+/** Takes an operation back, after showing what that changes.
+ * @param {string} operation
+ * @param {() => void} after */
+export async function undoWithPreview(operation, after) {
+  /** @type {Restored} */
+  let seen;
+  try {
+    seen = await call("POST", `/api/v1/operations/${operation}/undo`, { dry_run: "true" });
+  } catch (error) {
+    toast(`Not undone: ${error.message}`);
+    return;
+  }
+  const answer = await ask("Undo", h("div", {}, changesOf(seen)), [
+    { name: "undo", label: "Undo", class: "main" }, { name: null, label: "Cancel" }]);
+  if (answer === "undo") await undo(operation, after);
+}
+
 /** @param {string} operation
  * @param {() => void} after */
 export async function undo(operation, after) {
   try {
-    const done = await call("POST", `/api/v1/operations/${operation}/undo`);
-    const left = done.present + done.expired + done.refused;
-    toast(`Brought back ${count(done.restored)}${left ? `; ${count(left)} left alone` : ""}`);
-    after();
+    tell(await call("POST", `/api/v1/operations/${operation}/undo`), after);
   } catch (error) {
     toast(`Not undone: ${error.message}`);
   }
+}
+
+/** @param {Restored} done
+ * @param {() => void} after */
+function tell(done, after) {
+  const left = done.present + done.expired + done.refused;
+  const text = [done.restored || !done.removed ? `Brought back ${count(done.restored)}` : "", done.removed ? `deleted ${count(done.removed)}` : ""]
+    .filter(Boolean).join(", ");
+  toast(`${text.charAt(0).toUpperCase()}${text.slice(1)}${left ? `; ${count(left)} left alone` : ""}`,
+    done.restored + done.removed ? { label: "Undo", run: () => undo(done.operation, after) } : undefined);
+  after();
+}
+
+/** What a dry run says.
+ * @param {Restored} seen */
+function changesOf(seen) {
+  const changed = seen.restored + seen.removed;
+  /** @type {[number, string][]} */
+  const left = [[seen.present, "stay as they are"], [seen.expired, "have expired since"], [seen.refused, "may not be changed"]];
+  return h("div", {},
+    h("p", {}, changed ? [h("b", {}, messages(changed)), changed === 1 ? " changes." : " change."] : "Nothing would change."),
+    seen.changes.length ? h("ul", { class: "sample", tabindex: "0" }, seen.changes.map((one) => h("li", {}, h("span", { class: `what ${one.what}` }, one.what), ` ${one.topic}`))) : null,
+    changed > seen.changes.length ? h("p", { class: "soft" }, `and ${count(changed - seen.changes.length)} more`) : null,
+    left.filter(([number]) => number).map(([number, what]) => h("p", { class: "soft" }, `${count(number)} ${what}.`)));
 }

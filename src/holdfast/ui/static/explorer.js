@@ -1,260 +1,277 @@
-// The retained explorer: tree or search on one side, the message on the other, and a slider into the past.
+// The retained explorer: tree or search on one side, the message on the other, and one moment for all of it. What is shown
+// stands in the address: it can be sent to somebody, and Back goes back.
 
-import { get, live } from "/static/api.js";
-import { publish, remove } from "/static/actions.js";
-import { count, debounce, fill, h, size, span, toast, when } from "/static/dom.js";
-import { past } from "/static/past.js";
-import { formsOf } from "/static/payload.js";
-import { branch, Tree } from "/static/tree.js";
+import { ApiError, get, live } from "/static/api.js";
+import { beginning } from "/static/beginning.js";
+import { count, debounce, fill, h, toast } from "/static/dom.js";
+import { messageView } from "/static/message.js";
+import { showOperations } from "/static/operations.js";
+import { publish } from "/static/publish.js";
+import { Time } from "/static/time.js";
+import { Tree } from "/static/tree.js";
 
-/** @import { Span, Summary, Whole } from "../api.d.ts" */
-/** @import { Branch, Shown } from "/static/tree.js" */
+/** @import { Summary, Who } from "../api.d.ts" */
+/** @import { Shown } from "/static/tree.js" */
 
-const STEPS = 1000;
+/** What is shown: a topic, a moment (0 is now) and a search.
+ * @typedef {{ topic: string | null, at: number, q: string }} State */
+
+const PAGE = 200;
+const BEGUN_MS = 5000; // how often an empty history is asked whether it has begun
 
 /** @param {HTMLElement} page
  * @param {URLSearchParams} query */
 export function explorer(page, query) {
-  const detail = h("section", { class: "detail", "aria-label": "Message" }, h("p", { class: "empty" }, "Choose a topic."));
-  const tree = new Tree({ onSelect: (node) => open(node), onShown: debounce(150, watch) });
-  /** @type {Branch | null} */
-  let chosen = null; // the node
-  /** @type {Whole | null} */
-  let message = null; // what is shown of it
-  let atMs = 0;
-  /** @type {Span | null} */
-  let reach = null;
-  let shownForm = "";
+  /** @type {State} */
+  const state = { topic: null, at: 0, q: "" };
+  /** @type {Who} */
+  let who = { known: true, name: null, admin: true, login: false };
+  let hasHistory = false;
+  /** @type {ReturnType<typeof messageView> | null} */
+  let view = null;
+  let paused = false;
+  let missed = 0;
+  let looking = 0; // the number of the search that is under way
+  let begun = false;
 
-  const search = h("input", { type: "search", class: "search", placeholder: "Search: a filter such as home/+/temp, or part of a topic",
-    "aria-label": "Search", value: query.get("q") || "" });
-  const found = h("span", { class: "soft found" });
-  const slider = h("input", { type: "range", min: "0", max: String(STEPS), value: String(STEPS), class: "slider", "aria-label": "Moment" });
-  const moment = h("output", { class: "moment" }, "now, live");
-  const back = h("button", { type: "button", class: "plain", hidden: true, onclick: () => { slider.value = String(STEPS); moved(); } }, "Back to now");
-  const time = h("div", { class: "time", hidden: true }, h("span", { class: "soft" }, "Time"), slider, moment, back);
+  const detail = h("section", { class: "detail", "aria-label": "Message" });
+  const tree = new Tree({ onSelect: (node, how) => (how === "chosen" ? navigate({ topic: node.path }) : pass(node.path)),
+    onShown: debounce(150, watch), onLoaded: () => { if (state.topic === null) drawBeginning(); } });
+  const pass = debounce(150, (/** @type {string} */ path) => navigate({ topic: path }, true));
+  const search = h("input", { type: "search", class: "search", placeholder: "Search topics, payloads, clients, users, or home/+/temp",
+    "aria-label": "Search", title: "A text, or a topic filter such as home/+/temp. Press / to come here." });
+  const found = h("span", { class: "soft found", role: "status" });
+  const pause = h("button", { type: "button", class: "pause", "aria-pressed": "false", onclick: () => hold(!paused) }, "Pause");
+  const done = h("button", { type: "button", class: "operations-of", hidden: true, onclick: () => showOperations(changed) }, "Operations…");
+  const time = new Time({ onMove: (atMs) => navigate({ at: atMs }), buttons: [] });
   const columns = h("div", { class: "columns" }, h("div", { class: "side" }, tree.element), detail);
-  fill(page,
+  fill(page, h("h1", { class: "unseen" }, "Explorer"),
     h("div", { class: "bar" }, search, found,
-      h("button", { type: "button", onclick: () => publish().then(() => {}) }, "Publish…")),
-    time, columns);
+      h("button", { type: "button", onclick: async () => { if (await publish()) changed(); } }, "Publish…"), pause, done),
+    time.element, columns);
+  search.addEventListener("input", debounce(250, () => navigate({ q: search.value.trim() }, true)));
+  search.addEventListener("keydown", (event) => { if (event.key === "ArrowDown") { event.preventDefault(); tree.element.focus(); } });
+  document.addEventListener("keydown", shortcut);
+  start();
 
-  search.addEventListener("input", debounce(250, look));
-  slider.addEventListener("input", () => { moment.textContent = momentText(); });
-  slider.addEventListener("change", () => moved());
-  const reaching = get("/api/v1/overview").then(async (overview) => {
-    if (!overview.has_history) return;
-    reach = await get("/api/v1/history/span");
-    time.hidden = reach.from_ms === null;
-  }).catch((error) => toast(error.message));
-  look();
-  const wanted = query.get("topic");
-  if (wanted) openTopic(wanted);
-
-  function momentMs() {
-    const part = Number(slider.value) / STEPS;
-    if (part >= 1 || !reach) return 0;
-    const fromMs = reach.from_ms ?? 0;
-    return Math.round(fromMs + (Date.now() - fromMs) * part);
+  async function start() {
+    try {
+      const [known, overview] = await Promise.all([get("/api/v1/whoami"), get("/api/v1/overview")]);
+      who = known;
+      hasHistory = overview.has_history;
+      time.seesAll = known.admin;
+      if (!known.admin) tree.emptyText = "There is no topic that you may read.";
+      go(query);
+      if (!hasHistory) return;
+      done.hidden = false;
+      await reachBack();
+    } catch (error) {
+      toast(error.message);
+    }
   }
 
-  function momentText() {
-    const ms = momentMs();
-    return ms ? `${when(ms)} (${span(Date.now() - ms)} ago)` : "now, live";
+  /** Learns how far the history goes back, which it begins to do with the first message. */
+  async function reachBack() {
+    const reach = await get("/api/v1/history/span");
+    if (reach.from_ms !== null) time.reach(reach.from_ms);
+    else if (page.contains(tree.element)) setTimeout(() => reachBack().catch(() => {}), BEGUN_MS);
   }
 
-  async function moved() {
-    atMs = momentMs();
-    tree.atMs = atMs;
-    moment.textContent = momentText();
-    back.hidden = !atMs;
-    page.classList.toggle("then", Boolean(atMs));
-    try { await look(); } catch (error) { toast(error.message); }
-    if (chosen) open(chosen);
+  /** Another address of this page.
+   * @param {Partial<State>} changes
+   * @param {boolean} replace whether Back shall not come here */
+  function navigate(changes, replace = false) {
+    const next = { ...(begun ? state : stateOf(query)), ...changes };
+    if (next.topic === state.topic && next.at === state.at && next.q === state.q) return;
+    const asked = new URLSearchParams();
+    if (next.topic !== null) asked.set("topic", next.topic);
+    if (next.at) asked.set("at", String(next.at));
+    if (next.q) asked.set("q", next.q);
+    const address = `#explorer${asked.size ? `?${asked}` : ""}`;
+    if (!begun) { // somebody has typed before the page was ready
+      query = asked;
+      history.replaceState(null, "", address);
+      return;
+    }
+    if (!replace) { location.hash = address; return; } // which comes back as `go`
+    history.replaceState(null, "", address);
+    go(asked);
   }
 
-  /** @param {string} text */
-  function filterOf(text) {
-    return /[+#]/.test(text) ? { filter: text } : { contains: text };
+  /** Shows what an address says.
+   * @param {URLSearchParams} asked */
+  async function go(asked) {
+    const before = { ...state };
+    Object.assign(state, stateOf(asked));
+    const moved = !begun || state.at !== before.at;
+    const turned = moved || state.topic !== before.topic;
+    const isElsewhere = state.topic !== null && state.topic !== tree.active;
+    begun = true;
+    if (state.q !== before.q && search.value.trim() !== state.q) search.value = state.q; // what is being typed stays
+    if (moved) {
+      tree.atMs = state.at;
+      time.show(state.at);
+      page.classList.toggle("then", Boolean(state.at));
+      pause.disabled = Boolean(state.at);
+    }
+    if (turned) open();
+    const loading = moved ? tree.load() : null;
+    if (moved || state.q !== before.q) look();
+    await loading;
+    if (isElsewhere && state.topic !== null) {
+      tree.active = state.topic;
+      try { await tree.reveal(state.topic); } catch (error) { toast(error.message); }
+    }
+  }
+
+  function open() {
+    view?.close();
+    view = null;
+    const { topic, at } = state;
+    tree.selected = topic;
+    tree.draw();
+    columns.classList.toggle("opened", topic !== null);
+    time.of(topic);
+    delete detail.dataset.beginning;
+    if (topic === null) { drawBeginning(); return; }
+    view = messageView(topic, { atMs: at, hasHistory, onClose: () => navigate({ topic: null }), onChanged: changed });
+    fill(detail, view.element);
+    detail.scrollTop = 0;
+  }
+
+  function drawBeginning() {
+    const isEmpty = tree.root.children !== null && !tree.root.children.some((one) => !one.name.startsWith("$"));
+    const drawn = `${isEmpty} ${state.at}`;
+    if (detail.dataset.beginning === drawn) return; // what somebody reads there stays
+    detail.dataset.beginning = drawn;
+    fill(detail, beginning({ who, isEmpty, atMs: state.at, onChanged: changed }));
   }
 
   async function look() {
-    const text = search.value.trim();
-    if (!text) {
-      found.textContent = "";
-      try { await tree.load(); } catch (error) { toast(error.message); }
-      return;
-    }
+    looking += 1;
+    const mine = looking;
+    const { q, at } = state;
+    found.textContent = q ? "searching…" : "";
+    if (!q) { if (tree.found) tree.unlist(); return; }
+    const conditions = isFilter(q) ? { filter: q } : { search: q, hidden: /** @type {const} */ ("true") };
     /** @type {Summary[]} */
     const results = [];
     /** @type {string | null} */
     let cursor = "";
-    const asked = text;
+    /** @type {number | null} */
+    let total = null;
+    const say = () => {
+      const all = total ?? results.length;
+      found.textContent = results.length < all ? `${count(results.length)} of ${count(all)} found` : `${count(all)}${cursor && total === null ? "+" : ""} found`;
+    };
     const more = async () => {
       try {
         let answer;
         do {
-          if (atMs) {
-            answer = await get("/api/v1/retained/at", { at_ms: atMs, filter: /[+#]/.test(text) ? text : "#", after: cursor, limit: 200 });
-            if (!/[+#]/.test(text)) answer.messages = answer.messages.filter((one) => one.topic.includes(text));
+          if (at) {
+            const then = await get("/api/v1/retained/at", { ...conditions, at_ms: at, after: cursor, limit: PAGE });
+            total = then.total;
+            answer = then;
           } else {
-            answer = await get("/api/v1/retained", { ...filterOf(text), limit: 200, cursor });
+            answer = await get("/api/v1/retained", cursor ? { cursor, limit: PAGE } : { ...conditions, limit: PAGE });
           }
-          if (search.value.trim() !== asked) return;
+          if (mine !== looking) return; // something else is looked for, or at another moment
           results.push(...answer.messages);
           cursor = answer.next;
-          found.textContent = `${count(results.length)}${cursor ? "+" : ""} found`;
         } while (cursor && !answer.messages.length);
-        tree.list(results, cursor ? more : null);
+        if (!cursor) total = results.length;
+        say();
+        tree.list(results, cursor ? more : null, total === null ? 0 : total - results.length);
       } catch (error) {
+        if (mine !== looking) return;
+        if (error instanceof ApiError && error.status === 410) { look(); return; } // the list was kept for a while only
         found.textContent = error.message;
       }
     };
     await more();
+    if (!cursor || total !== null || mine !== looking) return;
+    try {
+      total = (await get("/api/v1/retained/count", conditions)).count;
+      if (mine === looking) say();
+    } catch { /* without a total, then */ }
   }
 
   /** @param {Shown} shown */
   function watch(shown) {
-    if (atMs) { live.watch([], []); return; }
-    const topics = chosen && chosen.path !== null ? [...new Set([...shown.topics, chosen.path])] : shown.topics;
+    if (state.at || !page.contains(tree.element)) return;
+    const topics = state.topic !== null ? [...new Set([...shown.topics, state.topic])] : shown.topics;
     live.watch(topics, shown.places);
   }
 
   const stop = live.listen((told) => {
-    if (atMs) return;
-    for (const one of told.messages || []) {
-      tree.update(one);
-      if (chosen && one.topic === chosen.path && (!message || message.version !== one.version)) open(chosen, true);
-    }
-    for (const topic of told.gone || []) if (chosen && topic === chosen.path) open(chosen, true);
-    for (const one of told.places || []) tree.refresh(one.place);
-  });
-
-  /** @param {string} topic */
-  function openTopic(topic) {
-    open({ ...branch(topic, topic, 0), leaf: true });
-  }
-
-  /** @param {Branch} node
-   * @param {boolean} quiet */
-  async function open(node, quiet = false) {
-    chosen = node;
-    columns.classList.add("opened");
-    const topic = node.path;
-    if (!quiet) fill(detail, h("p", { class: "soft" }, "reading…"));
-    let found;
-    try {
-      // Lists, not the message itself: that there is none is no error here.
-      const answer = atMs ? await get("/api/v1/retained/at", { filter: topic, at_ms: atMs, limit: 1 })
-        : await get("/api/v1/retained", { filter: topic, payload: "true", limit: 1 });
-      found = /** @type {Whole | undefined} */ (answer.messages[0]);
-      await reaching;
-    } catch (error) {
-      if (chosen === node) fill(detail, h("p", { class: "problem" }, error.message));
+    if (state.at) return;
+    const messages = told.messages || [];
+    const gone = told.gone || [];
+    const places = told.places || [];
+    if (paused) {
+      missed += messages.length + gone.length + places.length;
+      if (missed) pause.textContent = `Resume, ${count(missed)} new`;
       return;
     }
-    if (chosen !== node) return; // another topic was chosen meanwhile: what is shown is not this message
-    message = found || null;
-    draw(node, message, quiet);
-  }
-
-  /** @param {Branch} node
-   * @param {Whole | null} message
-   * @param {boolean} quiet */
-  function draw(node, message, quiet) {
-    const topic = node.path;
-    const close = h("button", { type: "button", class: "plain close", onclick: () => { columns.classList.remove("opened"); } }, "‹ Topics");
-    const below = node.leaf ? null : subtree(topic);
-    const buttons = h("div", { class: "buttons" },
-      message ? h("button", { type: "button", onclick: () => copy(message) }, "Copy") : null,
-      !atMs ? h("button", { type: "button", class: "edit", onclick: () => publish({ topic, message })
-        .then((done) => { if (done) open(node, true); }) }, message ? "Edit…" : "Publish…") : null,
-      message && !atMs ? h("button", { type: "button", class: "danger", onclick: () => remove({ filter: topic }, changed) }, "Delete…") : null,
-      message && !atMs ? h("a", { class: "button", href: `/api/v1/retained/message/payload?${new URLSearchParams({ topic })}`, download: "payload" }, "Download") : null);
-    const history = quiet ? detail.querySelector(".past") : null;
-    fill(detail, close, h("h2", { class: "topic" }, topic),
-      atMs ? h("p", { class: "soft" }, `As it was ${momentText()}`) : null,
-      message ? null : h("p", { class: "soft" }, atMs ? "Nothing was retained on this topic." : "Nothing is retained on this topic itself."),
-      buttons, message ? shape(message) : null, message ? facts(message) : null, below, reach ? history || past(topic) : null);
-    if (history && message) detail.replaceChild(past(topic), history);
-  }
-
-  /** @param {Whole} message */
-  function shape(message) {
-    const forms = formsOf(message);
-    const area = h("div", { class: "shape" });
-    const tabs = h("div", { class: "tabs", role: "tablist" });
-    /** @param {string} name */
-    const showForm = (name) => {
-      const [title, make] = forms.find(([one]) => one === name) || forms[0];
-      fill(area, make());
-      fill(tabs, forms.map(([one]) => h("button", { type: "button", role: "tab", "aria-selected": String(one === title),
-        onclick: () => { shownForm = one; showForm(one); } }, one)));
-    };
-    showForm(shownForm);
-    return h("div", {}, tabs, area);
-  }
-
-  /** @param {Whole} message */
-  function facts(message) {
-    /** @param {string} name
-     * @param {string | HTMLElement | null} value */
-    const row = (name, value) => (value === null || value === "" ? null : h("tr", {}, h("th", {}, name), h("td", {}, value)));
-    const who = message.publisher;
-    return h("table", { class: "facts" }, h("tbody", {},
-      row("Size", size(message.size)), row("QoS", String(message.qos)),
-      row("Set", `${when(message.stored_at_ms)}, ${span(Date.now() - message.stored_at_ms)} ago`),
-      row("Publisher", `${who.client_id ? `${who.client_id}${who.username ? ` (user ${who.username})` : ""}, ` : ""}MQTT ${who.protocol}`.replace("MQTT api", "through the API")),
-      row("Expires", message.expires_at_ms ? countdown(message.expires_at_ms) : "never"),
-      row("Version", String(message.version)),
-      row("Content type", message.content_type), row("Response topic", message.response_topic), row("Correlation data", message.correlation_data),
-      message.user_properties.map(([name, value]) => row(`Property ${name}`, value))));
-  }
-
-  /** @param {number} ms */
-  function countdown(ms) {
-    const place = h("span", { class: "countdown" });
-    let seen = false;
-    const tick = () => {
-      if (place.isConnected || !seen) {
-        const left = ms - Date.now();
-        place.textContent = left > 0 ? `in ${span(left)}` : "now";
-        seen = seen || place.isConnected;
-        setTimeout(tick, 1000);
-      }
-    };
-    tick();
-    return place;
-  }
-
-  /** @param {string} topic */
-  function subtree(topic) {
-    const total = h("span", {}, "counting…");
-    if (!atMs) {
-      get("/api/v1/retained/usage", { prefix: topic }).then(
-        (answer) => { total.textContent = `${count(answer.count)} messages, ${size(answer.bytes)}`; },
-        (error) => { total.textContent = error.message; });
-    } else {
-      total.textContent = "";
+    for (const one of messages) {
+      tree.update(one.topic, one);
+      if (one.topic === state.topic && view?.isOther(one.version)) view.refresh();
     }
-    return h("div", { class: "below" }, h("h3", {}, "This topic and everything below"), h("p", {}, total),
-      atMs ? null : h("button", { type: "button", class: "danger subtree", onclick: () => remove({ filter: `${topic}/#` }, changed) }, "Delete all of it…"));
+    for (const topic of gone) {
+      tree.update(topic, null);
+      if (topic === state.topic) view?.refresh();
+    }
+    for (const one of places) tree.refresh(one.place).catch((error) => toast(error.message));
+  });
+
+  /** Nothing moves until it is let go.
+   * @param {boolean} on */
+  function hold(on) {
+    paused = on;
+    missed = 0;
+    pause.textContent = on ? "Resume" : "Pause";
+    pause.setAttribute("aria-pressed", String(on));
+    page.classList.toggle("paused", on);
+    if (!on) changed();
   }
 
+  /** Something was done here: what is shown is asked for again. */
   function changed() {
-    if (search.value.trim()) look();
-    if (chosen) open(chosen, true);
+    tree.refreshAll().catch((error) => toast(error.message));
+    if (state.q) look();
+    view?.refresh();
+    view?.recount();
   }
 
-  /** @param {Whole} one */
-  async function copy(one) {
-    try {
-      await navigator.clipboard.writeText(one.text ?? one.payload);
-      toast(one.text === null ? "Copied as base64" : "Copied");
-    } catch {
-      toast("The browser does not let this page copy; mark the text instead.");
-    }
+  /** @param {KeyboardEvent} event */
+  function shortcut(event) {
+    const typing = event.target instanceof Element && event.target.closest("input, textarea, select, dialog");
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || typing) return;
+    event.preventDefault();
+    search.focus();
+    search.select();
   }
 
-  return () => { stop(); tree.close(); };
+  return Object.assign(() => {
+    stop();
+    tree.close();
+    time.close();
+    view?.close();
+    looking += 1;
+    page.classList.remove("then", "paused");
+    document.removeEventListener("keydown", shortcut);
+  }, { go });
+}
+
+/** @param {URLSearchParams} asked
+ * @returns {State} */
+function stateOf(asked) {
+  return { topic: asked.get("topic"), at: Number(asked.get("at")) || 0, q: asked.get("q") ?? "" };
+}
+
+/** Whether a text is a topic filter rather than something to look for.
+ * @param {string} text */
+function isFilter(text) {
+  const levels = text.split("/");
+  return /[+#]/.test(text) && levels.every((level, i) => level === "+" || (level === "#" && i === levels.length - 1) || !/[+#]/.test(level));
 }

@@ -9,7 +9,9 @@ import { clients } from "/static/clients.js";
 import { cluster } from "/static/cluster.js";
 
 /** @import { Who } from "../api.d.ts" */
-/** @typedef {(page: HTMLElement, query: URLSearchParams) => (() => void) | void} Page opens it; gives what is to be done on leaving */
+/** What is to be done on leaving; `go`: at another address of the same page, which is opened anew where there is none.
+ * @typedef {(() => void) & { go?: (query: URLSearchParams) => unknown }} Leave */
+/** @typedef {(page: HTMLElement, query: URLSearchParams) => Leave | void} Page opens it */
 
 /** @type {[string, string, Page][]} */
 const ALWAYS = [
@@ -23,12 +25,14 @@ const IN_A_CLUSTER = [["cluster", "Cluster", cluster]];
 let pages = ALWAYS;
 
 const page = part("page");
-/** @type {() => void} */
+/** @type {Leave} */
 let leave = () => {};
 
 function show() {
   const [name, rest] = location.hash.slice(1).split("?");
   const [id, , open] = pages.find(([one]) => one === name) || pages[0];
+  const query = new URLSearchParams(rest || "");
+  if (leave.go && page.classList.contains(id)) { leave.go(query); return; }
   leave();
   live.watch([], []);
   for (const link of part("nav").querySelectorAll("a")) {
@@ -37,7 +41,7 @@ function show() {
   }
   page.className = id;
   page.replaceChildren();
-  leave = open(page, new URLSearchParams(rest || "")) || (() => {});
+  leave = open(page, query) || (() => {});
 }
 
 function listPages() {

@@ -2,6 +2,7 @@
 
 import { bytesOf } from "/static/api.js";
 import { h } from "/static/dom.js";
+import { jsonView, neat } from "/static/json.js";
 
 /** @import { Whole } from "../api.d.ts" */
 
@@ -13,18 +14,19 @@ const PICTURES = [
 ];
 
 /** Each form by its name.
- * @param {Whole} message */
-export function formsOf(message) {
+ * @param {Whole} message
+ * @param {Set<string>} folded what of its JSON is folded */
+export function formsOf(message, folded) {
   const bytes = bytesOf(message.payload);
   /** @type {[string, () => HTMLElement][]} */
   const forms = [];
   const picture = PICTURES.find(([, magic]) => magic.every((byte, i) => bytes[i] === byte));
   if (picture) forms.push(["Image", () => image(bytes, picture[0])]);
-  const parsed = jsonOf(message.text);
-  if (parsed !== undefined && typeof parsed === "object" && parsed !== null) {
-    forms.push(["JSON", () => block(JSON.stringify(parsed, null, 2))]);
-  }
   const { text } = message;
+  const parsed = jsonOf(text);
+  if (text !== null && typeof parsed === "object" && parsed !== null) {
+    forms.push(["JSON", () => jsonView(text, folded) || block(neat(text))]);
+  }
   if (text !== null) forms.push(["Text", () => block(text)]);
   forms.push(["Hex", () => block(hex(bytes))]);
   return forms;
