@@ -132,6 +132,9 @@ def test_denials_of_every_kind_are_kept_with_who_and_what(anna: Api, guarded: Br
     assert (found["publish denied"]["username"], found["publish denied"]["topic"]) == ("bob", "secret/door")
     assert found["subscribe denied"]["topic"] == "secret/#"
     assert found["login failed"]["reason"]
+    with Api(guarded, auth=("hunter2", "x")) as mistaken:
+        assert mistaken.get("/api/v1/overview").status_code == 401
+    assert "hunter2" not in anna.get("/api/v1/denials").text  # it may be a password
     assert {one["host"] for one in found.values()} == {"127.0.0.1"}
 
 

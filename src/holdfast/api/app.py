@@ -25,6 +25,7 @@ from holdfast.api.static_files import StaticFiles
 from holdfast.api.status import ServerStatus
 
 API_LOGIN_FAILED = "API login failed"
+SHOWN_OF_A_NAME = 2
 STATIC = Path(__file__).parent.parent / "ui" / "static"
 # Nothing but our own files may run or be loaded, and nobody may put the pages into a frame.
 POLICY = (
@@ -172,8 +173,11 @@ class HttpService:
         return name[0], name[1]
 
     def on_login_failed(self, name: str, host: str) -> None:
+        """People also type their password where their name should stand: of a name that nobody has, little is kept."""
         status = self.services.status
-        status.denials.add(status.now_ms(), API_LOGIN_FAILED, "", name, host, {})
+        known = status.configuration.users() if status.configuration is not None else []
+        shown = name if not name or any(user["name"] == name for user in known) else f"{name[:SHOWN_OF_A_NAME]}***"
+        status.denials.add(status.now_ms(), API_LOGIN_FAILED, "", shown, host, {})
 
     async def stop(self) -> None:
         self.services.metrics_history.stop()
