@@ -3,7 +3,7 @@
 import { compact, h, svg } from "/static/dom.js";
 
 const HEIGHT = 150;
-const LEFT = 52;
+const LEFT = 62;
 const RIGHT = 10;
 const TOP = 8;
 const BOTTOM = 20;
@@ -138,12 +138,12 @@ export function chart(title, options = {}) {
   function point(place) {
     if (!drawn || !drawn.times.length || place < 0) return;
     const { times, lines, first, last, x, y, width } = drawn;
-    const at = Math.min(last, Math.max(first, holds && marked >= 0 ? marked : times[place]));
+    const at = Math.min(last, Math.max(first, times[0], holds && marked >= 0 ? marked : times[place]));
     mark.replaceChildren(svg("line", { x1: x(at), x2: x(at), y1: TOP, y2: HEIGHT - BOTTOM, class: "crosshair" }));
     lines.forEach((line, i) => {
       if (Number.isFinite(line.values[place])) mark.append(svg("circle", { cx: x(at), cy: y(line.values[place]), r: 3.5, class: `dot line${i}` }));
     });
-    tip.replaceChildren(h("small", {}, new Date(times[place]).toLocaleString(undefined, { dateStyle: last - first > DAY ? "medium" : undefined, timeStyle: "medium" })),
+    tip.replaceChildren(h("small", {}, new Date(times[place]).toLocaleString(undefined, { dateStyle: last - first > DAY ? "medium" : undefined, timeStyle: "medium", hourCycle: "h23" })),
       ...lines.map((line, i) => h("span", { class: `line${i}` }, lines.length > 1 ? `${line.name} ` : "", h("b", {}, Number.isFinite(line.values[place]) ? format(line.values[place]) : "none"))));
     tip.hidden = false;
     const left = x(at) > width / 2;
@@ -204,7 +204,7 @@ function axis(values, options) {
   let step;
   if (options.bytes) {
     const unit = 1024 ** Math.max(0, Math.floor(Math.log(Math.max(1, rough)) / Math.log(1024)));
-    step = unit * round(Math.max(rough / unit, unit === 1 ? 1 : 0));
+    step = unit * 2 ** Math.ceil(Math.log2(Math.max(1, rough / unit)));
   } else step = round(rough);
   if (options.whole || (options.bytes && step < 1)) step = Math.max(1, Math.ceil(step));
   const from = Math.floor(low / step) * step;

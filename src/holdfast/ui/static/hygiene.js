@@ -25,7 +25,9 @@ export function hygiene(page, query) {
   const stop = live.whenBack(look);
 
   /** @param {number} most */
-  const reportOf = (most) => get("/api/v1/hygiene", { days: Number(days.value) || 0, limit: most });
+  function reportOf(most) {
+    return get("/api/v1/hygiene", { days: Number(days.value) || 0, limit: most });
+  }
 
   async function look() {
     try {

@@ -149,7 +149,7 @@ function told(state) {
   const since = live.heardMs;
   const long = h("span", {}, "");
   fill(banner, state === "away"
-    ? [h("b", {}, `The broker has not answered since ${new Date(since).toLocaleTimeString(undefined, { timeStyle: "medium" })}`), " (", long, "). What is shown is from then. Trying to reach it…"]
+    ? [h("b", {}, `The broker has not answered since ${new Date(since).toLocaleTimeString(undefined, { timeStyle: "medium", hourCycle: "h23" })}`), " (", long, "). What is shown is from then. Trying to reach it…"]
     : [h("b", {}, "This page is not told of changes"), " (", long, "): the broker answers, but its live channel is closed. Trying again…"]);
   const tick = () => { long.textContent = span(Date.now() - since); };
   tick();
@@ -176,7 +176,7 @@ function setTheme(theme) {
   localStorage.setItem("theme", theme);
   const button = part("theme");
   button.title = "Light, dark, or as the system has it";
-  fill(button, h("span", { "aria-hidden": "true" }, "◐ "), h("span", { class: "sr" }, "Theme: "), theme);
+  fill(button, h("span", { "aria-hidden": "true" }, "◐ "), h("span", { class: "long" }, "Theme: "), theme);
 }
 setTheme(THEMES.find((one) => one === localStorage.getItem("theme")) ?? "auto");
 part("theme").onclick = () => setTheme(THEMES[(THEMES.findIndex((one) => one === localStorage.getItem("theme")) + 1) % THEMES.length]);

@@ -47,9 +47,15 @@ export function settings(page, query) {
     }
     fill(list, [...sections].map(([name, group]) => h("section", { class: "card" }, h("h2", {}, name || "Top level"),
       plainTable(name || "Top level", [["Setting", "setting"], ["Value", "name"], ["From", "from"]], group.map((one) => [
-        h("span", {}, h("code", {}, one.key), h("small", {}, one.description)), value(one),
+        h("span", {}, h("code", {}, one.key), h("small", {}, prose(one.description))), value(one),
         h("span", {}, one.origin, one.changed && one.default ? h("small", {}, `default ${one.default}`) : null)])))));
     for (const row of list.querySelectorAll("tr")) row.classList.toggle("changed", !(row.querySelector(".from .value")?.textContent || "default").startsWith("default"));
+  }
+
+  /** What stands between backticks is code.
+   * @param {string} text */
+  function prose(text) {
+    return text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
   }
 
   /** @param {Setting} one */
