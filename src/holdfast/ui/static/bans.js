@@ -53,7 +53,7 @@ export function bans(page, query) {
     keyOf: (/** @type {EmqxBan} */ one) => `${one.as} ${one.who}`,
     columns: [
       { title: "Ban", text: (one) => kindName(one.as) },
-      { title: "Who", class: "name", text: (one) => one.who },
+      { title: "Who", class: "words", text: (one) => one.who },
       { title: "By", text: (one) => one.by },
       { title: "Reason", text: (one) => one.reason },
       { title: "Since", class: "whole", text: (one) => (one.at ? when(Date.parse(one.at)) : "") },

@@ -40,8 +40,8 @@ export function clients(page, query) {
       look();
     },
     columns: [
-      { title: "Select", class: "tick", make: (one) => h("label", { class: "target" }, h("input", { type: "checkbox", "aria-label": `Select ${one.client_id}`, data: { client: one.client_id }, onchange: (/** @type {Event} */ event) => select(one.client_id, /** @type {HTMLInputElement} */ (event.target).checked) })) },
-      { title: "Client", class: "name", sort: "client_id", make: (one) => h("button", { type: "button", class: "link" }, one.client_id) },
+      { title: "Select", class: "choose", make: (one) => h("label", { class: "target" }, h("input", { type: "checkbox", "aria-label": `Select ${one.client_id}`, data: { client: one.client_id }, onchange: (/** @type {Event} */ event) => select(one.client_id, /** @type {HTMLInputElement} */ (event.target).checked) })) },
+      { title: "Client", class: "words", sort: "client_id", make: (one) => h("button", { type: "button", class: "link" }, one.client_id) },
       { title: "State", text: (one) => (one.connected ? "connected" : "offline"), look: (one) => `state ${one.connected ? "on" : "off"}` },
       { title: "User", sort: "user", text: (one) => one.user },
       ...(server.clustered ? [{ title: "Node", text: (/** @type {Client} */ one) => (one.connected ? one.node : "") }] : []),

@@ -46,7 +46,7 @@ export function settings(page, query) {
       sections.set(name, [...(sections.get(name) || []), one]);
     }
     fill(list, [...sections].map(([name, group]) => h("section", { class: "card" }, h("h2", {}, name || "Top level"),
-      plainTable(name || "Top level", [["Setting", "setting"], ["Value", "name"], ["From", "from"]], group.map((one) => [
+      plainTable(name || "Top level", [["Setting", "setting"], ["Value", "words"], ["From", "from"]], group.map((one) => [
         h("span", {}, h("code", {}, one.key), h("small", {}, prose(one.description))), value(one),
         h("span", {}, one.origin, one.changed && one.default ? h("small", {}, `default ${one.default}`) : null)])))));
     for (const row of list.querySelectorAll("tr")) row.classList.toggle("changed", !(row.querySelector(".from .value")?.textContent || "default").startsWith("default"));
