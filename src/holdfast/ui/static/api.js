@@ -85,7 +85,7 @@ export function base64Of(bytes) {
 }
 
 const SILENT_MS = 5000; // the broker sends twice a second
-const RETRY_MS = [500, 1000, 2000, 4000, 8000];
+const RETRY_MS = [500, 1000, 2000, 4000];
 
 /** `on`: it answers; `away`: it does not; `off`: it answers, but the page hears nothing live.
  * @typedef {"starting" | "on" | "away" | "off"} State */
