@@ -59,7 +59,7 @@ client_ids = ["noisy"]
 def patience() -> Iterator[None]:
     expect.set_options(timeout=60_000)
     yield
-    expect.set_options()
+    expect.set_options(timeout=5_000)
 
 
 @pytest.fixture(scope="module")
