@@ -132,7 +132,7 @@ export function hygiene(page, query) {
     ];
     const scrolled = page.scrollTop;
     fill(summary, parts.map((one) => h("li", {}, h("button", { type: "button", class: one.total && one.id !== "subtrees" ? "some" : "", onclick: () => document.getElementById(`hygiene-${one.id}`)?.scrollIntoView() },
-      h("b", {}, count(one.total)), ` ${one.title.toLowerCase()}`))));
+      h("b", {}, count(one.total)), ` ${one.id === "subtrees" ? "subtrees" : one.title.toLowerCase()}`))));
     fill(report, parts.map(section));
     page.scrollTop = scrolled;
   }
