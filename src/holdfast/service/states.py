@@ -119,7 +119,8 @@ class StateTopics:
         return Noted(self.since_ms, heard)
 
     async def write(self) -> None:
-        if self.path is None:
+        """Where no configuration names a topic, there is nothing to be kept."""
+        if self.path is None or not self.configs:
             return
         noted = self.now_noted()
         if noted != self.noted:

@@ -98,6 +98,17 @@ def test_what_was_heard_outlives_the_broker(tmp_path: Path) -> None:
     with_broker(second)
 
 
+def test_without_discovery_there_is_no_file(tmp_path: Path) -> None:
+    async def act(world: InProcess) -> None:
+        await world.set("a")
+        states = StateTopics(world.handle, tmp_path / "heard.json")
+        await states.refresh()
+        await states.write()
+
+    with_broker(act)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"since_ms": 1, "heard": 3}', '{"since_ms": "x", "heard": {}}'])
 def test_a_file_that_says_nothing_is_as_good_as_none(tmp_path: Path, content: str) -> None:
     path = tmp_path / "heard.json"
