@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from holdfast.api import cluster, v1, v5
+from holdfast.api import cluster, operator, v1, v5
 from holdfast.api.app import add_health
 
 HEAD = """\
@@ -27,6 +27,7 @@ Json = dict[str, Any]
 def openapi() -> Json:
     app = FastAPI()
     app.include_router(v1.router)
+    app.include_router(operator.router)
     app.include_router(cluster.router)
     app.include_router(v5.router)
     add_health(app)

@@ -101,9 +101,12 @@ HELD = [
     Held("api/old", 40, "api-1", "api"),
     Held("api/new", 1, "api-1", "api"),
     Held("young/1", 29, "young"),
+    Held("unnamed/old", 40, "hf-0123abcd-7"),  # what a broker calls a client that gave itself no id
+    Held("unnamed/older", 41, "hf-89abcdef-12"),
+    Held("unnamed/new", 1, "hf-0123abcd-8"),
     Held("$hidden/1", 40, "hidden"),
 ]
-GHOSTS = {"gone/1", "gone/2", "nameless/old", "api/old"}
+GHOSTS = {"gone/1", "gone/2", "nameless/old", "api/old", "unnamed/old", "unnamed/older"}
 GONE = {"gone"}
 
 NOW_MS = 1_800_000_000_000

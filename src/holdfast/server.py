@@ -28,6 +28,7 @@ from holdfast.cluster.connection import Connection
 from holdfast.config import ConfigError, Listener, Loaded, Settings, problems_of
 from holdfast.config.checks import exposed_secrets
 from holdfast.config.listener import Endpoint
+from holdfast.config.shown import shown_settings
 from holdfast.errors import UsageError
 from holdfast.from_settings import (
     access_rules,
@@ -164,6 +165,7 @@ class Server:
         limits = settings.limits
         self.limits = ConnectionLimits(limits.max_connections_per_address, limits.connect_rate_per_address)
         self.doors: list[Door] = []
+        self.addresses: dict[int, str] = {}  # by the number of the listener: what it has become
         self.servers: list[asyncio.Server] = []
         self.sensors: list[UdpEndpoint] = []
         self.system = SystemTopics(__version__, self.driver.now_ms())
@@ -282,10 +284,10 @@ class Server:
         policy = self.make_policy(listener, certificates)
         self.doors.append(Door(number, policy, certificates))
         if listener.scheme == "udp":
-            self.listen_for_sensors(listener, policy)
+            self.addresses[number] = self.listen_for_sensors(listener, policy)
             return
         if listener.is_http:
-            self.listen_http(listener, policy, context)
+            self.addresses[number] = self.listen_http(listener, policy, context)
             return
         try:
             server = await self.loop.create_server(
@@ -302,19 +304,19 @@ class Server:
         self.servers.append(server)
         for sock in server.sockets:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            say_listening(listener.scheme, *sock.getsockname()[:2])
+            self.addresses[number] = say_listening(listener.scheme, *sock.getsockname()[:2])
 
-    def listen_http(self, listener: Listener, policy: ListenerPolicy, context: ssl.SSLContext | None) -> None:
-        """Serve API and dashboard on this listener too."""
+    def listen_http(self, listener: Listener, policy: ListenerPolicy, context: ssl.SSLContext | None) -> str:
+        """Serve API and dashboard on this listener too; returns where that is."""
         if not can_serve_http():
-            return
+            return listener.url
         if self.http is None:
             self.http = self.make_http()
         try:
             host, port = self.http.listen(listener.host, listener.port, context, policy)
         except OSError as error:
             raise UsageError(f"cannot listen on {listener.url}: {explain(error)}") from None
-        say_listening(listener.scheme, host, port)
+        return say_listening(listener.scheme, host, port)
 
     def import_http(self) -> None:
         """Read the code of the API, which takes seconds, in which the others would hear nothing of a node."""
@@ -343,6 +345,11 @@ class Server:
             started_at_ms=self.driver.now_ms(),
             storage_type=settings.retainer.storage_type,
             cluster=Operations(self.node) if self.node is not None else None,
+            folder=storage.folder.root if storage is not None else None,
+            heard=storage.folder.heard if storage is not None else None,
+            skipped=storage.skipped if storage is not None and self.node is None else (0, 0),
+            denials=self.driver.sightings.denials,
+            configuration=Shown(self),
         )
         keys, users = api_secrets(settings)
         others = others_log_in(settings)
@@ -376,8 +383,8 @@ class Server:
             return lambda: ProxyHeaderReader(driver, policy, make(), float(settings.limits.connect_timeout))
         return make
 
-    def listen_for_sensors(self, listener: Listener, policy: ListenerPolicy) -> None:
-        """MQTT-SN: every client of the listener is behind the one socket."""
+    def listen_for_sensors(self, listener: Listener, policy: ListenerPolicy) -> str:
+        """MQTT-SN: every client of the listener is behind the one socket. Returns where that is."""
         try:
             sock = open_socket(listener.host, listener.port)
         except OSError as error:
@@ -386,10 +393,11 @@ class Server:
         endpoint = UdpEndpoint(self.driver, policy, sensor_settings(settings, listener), sock)
         self.sensors.append(endpoint)
         endpoint.start()
-        say_listening(listener.scheme, *sock.getsockname()[:2])
+        address = say_listening(listener.scheme, *sock.getsockname()[:2])
         if settings.sn.advertise:
             to, _, to_port = settings.sn.advertise.rpartition(":")
             endpoint.advertise((to, int(to_port)), settings.sn.advertise_interval)
+        return address
 
     def every(self, interval_s: float, act: Callable[[], object]) -> None:
         def again() -> None:
@@ -496,6 +504,58 @@ class Server:
         log.info("stopped")
 
 
+class Shown:
+    """The configuration as the API shows it: what is in force now."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def settings(self) -> list[dict[str, Any]]:
+        return shown_settings(self.server.loaded)
+
+    def listeners(self) -> list[dict[str, Any]]:
+        listeners = self.server.loaded.settings.listeners()
+        return [
+            {
+                "address": self.server.addresses.get(door.number, listeners[door.number].url),
+                "scheme": listeners[door.number].scheme,
+                "connections": len(door.policy.peers),
+                "max_connections": door.policy.max_connections,
+                "anonymous": door.policy.allow_anonymous,
+                "tls": door.certificates is not None,
+            }
+            for door in self.server.doors
+        ]
+
+    def users(self) -> list[dict[str, Any]]:
+        settings = self.server.loaded.settings
+        http = self.server.http
+        groups = settings.auth.group
+        found = [
+            {
+                "name": name,
+                "kind": "user",
+                "admin": name in settings.api.admins,
+                "groups": [group.name for group in groups if name in group.users],
+            }
+            for name in sorted(names_of(self.server.authenticator.methods.passwords))
+        ]
+        keys = http.authenticator.keys if http is not None else None
+        for name in sorted(names_of(keys if isinstance(keys, PasswordFile) else None)):
+            found.append({"name": name, "kind": "key", "admin": True, "groups": []})
+        return found
+
+    def logins(self) -> list[str]:
+        settings = self.server.loaded.settings
+        ways = {
+            "password file": settings.auth.password_file is not None,
+            "token": settings.jwt.key_file is not None or settings.jwt.jwks_file is not None,
+            "HTTP service": settings.callback.url != "",
+            "client certificate": settings.asks_certificates,
+        }
+        return [name for name, there in ways.items() if there]
+
+
 def can_write_history() -> bool:
     """Whether the parts that `holdfast-mqtt[history]` brings are there; says so when they are not."""
     if importlib.util.find_spec("deltalake") is not None:
@@ -532,9 +592,11 @@ def say_once(what: str) -> Callable[[str], None]:
     return say
 
 
-def say_listening(scheme: str, host: str, port: int) -> None:
-    """With the port that the system chose where the configuration has 0."""
-    log.info(f"listening {Endpoint(scheme, host, port).url}")
+def say_listening(scheme: str, host: str, port: int) -> str:
+    """With the port that the system chose where the configuration has 0; returns the address."""
+    url = Endpoint(scheme, host, port).url
+    log.info(f"listening {url}")
+    return url
 
 
 def explain(error: OSError) -> str:

@@ -16,7 +16,7 @@ from schemathesis.checks import (
 )
 
 from broker_process import BrokerProcess, start_holdfast
-from holdfast.api import cluster, v1, v5
+from holdfast.api import cluster, operator, v1, v5
 from holdfast.api.app import add_health
 from holdfast.api.auth import OPEN_PATHS
 from holdfast.api.problem import MEDIA_TYPE, Details
@@ -53,6 +53,7 @@ def operations() -> list[tuple[str, str]]:
     """Every method and path, from the code: the broker does not run yet when tests are collected."""
     app = FastAPI()
     app.include_router(v1.router)
+    app.include_router(operator.router)
     app.include_router(cluster.router)
     app.include_router(v5.router)
     add_health(app)

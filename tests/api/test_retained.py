@@ -1,6 +1,7 @@
 """Listing, searching, reading and deleting retained messages through the API."""
 
 import base64
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -274,6 +275,37 @@ def test_hygiene_finds_what_is_worth_a_look(api: Api, unique: Unique) -> None:
     nothing = api.ok("GET", "/api/v1/hygiene", params={"days": 30})
     assert nothing["stale"]["count"] == 0
     assert nothing["publishers"] == []
+
+
+def test_a_discovery_whose_state_is_published_and_not_retained_is_no_finding(api: Api, unique: Unique) -> None:
+    before, after, never = (unique.topic(name) for name in ("before", "after", "never"))
+
+    def lost() -> set[str]:
+        found = api.ok("GET", "/api/v1/hygiene", params={"days": 30, "limit": 1000})
+        assert found["listening_since_ms"] > 0
+        return {one["state_topic"] for one in found["discovery"]} & {before, after, never}
+
+    with api.broker.client() as client:
+        client.connect(unique.client())
+        client.subscribe(unique.topic("#"))
+        client.publish(before, b"1")
+        client.publish(unique.topic("mark"), b"1", qos=1)  # acknowledged behind it
+        for number, topic in enumerate((before, after, never)):
+            api.set(f"homeassistant/sensor/{unique}-{number}/config", json.dumps({"state_topic": topic}))
+        assert lost() == {after, never}
+        client.publish(after, b"1")
+        client.publish(unique.topic("mark"), b"2", qos=1)
+        api.set(unique.topic("changed"))  # an answer is kept until something is
+        assert lost() == {never}
+
+
+def test_counts_are_of_all_there_are_and_lists_are_cut(api: Api, unique: Unique) -> None:
+    for number in range(3):
+        api.set(f"homeassistant/sensor/{unique}-{number}/config", json.dumps({"stat_t": unique.topic(str(number))}))
+    found = api.ok("GET", "/api/v1/hygiene", params={"limit": 1})
+    assert len(found["discovery"]) == len(found["subtrees"]) == 1
+    assert found["discovery_count"] >= 3
+    assert found["subtrees_count"] >= 1
 
 
 def test_topics_that_begin_with_a_dollar_are_listed_when_they_are_asked_for(api: Api, unique: Unique) -> None:

@@ -347,7 +347,7 @@ def test_a_client_is_inspected_and_disconnected(visit: Visit, api: Api, unique: 
         page.fill(".search", unique.client("x"))
         page.click(f"tr.pick:has-text('{unique.client('x')}')")
         expect(page.locator(".pair")).to_contain_text(unique.topic("+"))
-        page.click(".pair button.danger")
+        page.click(".pair .ends")
         page.click("dialog button.danger")
         client.expect_closed()
     expect(page.locator("tr.pick")).to_have_count(0)

@@ -7,13 +7,13 @@ import ssl
 from pathlib import Path
 
 from fastapi import FastAPI
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.middleware.cors import CORSMiddleware
-from starlette.staticfiles import StaticFiles
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.api import cluster, live, v1, v5
+from holdfast.api import cluster, live, operator, v1, v5
 from holdfast.api.auth import ApiAuthenticator, AuthMiddleware
 from holdfast.api.bodies import BoundedBodies
 from holdfast.api.document import describe
@@ -21,8 +21,11 @@ from holdfast.api.listener import BACKLOG, HttpListener, Policy, Room
 from holdfast.api.metrics import Metrics
 from holdfast.api.problem import HANDLERS, RESPONSES
 from holdfast.api.services import Services, ServicesDep, make_services
+from holdfast.api.static_files import StaticFiles
 from holdfast.api.status import ServerStatus
 
+API_LOGIN_FAILED = "API login failed"
+SHOWN_OF_A_NAME = 2
 STATIC = Path(__file__).parent.parent / "ui" / "static"
 # Nothing but our own files may run or be loaded, and nobody may put the pages into a frame.
 POLICY = (
@@ -66,6 +69,7 @@ def make_app(services: Services, cors: list[str]) -> ASGIApp:
     app.state.channels = 0
     app.state.metrics = Metrics(services.status, services.metrics_history)
     app.include_router(v1.router)
+    app.include_router(operator.router)
     app.include_router(cluster.router)
     app.include_router(v5.router)
     app.include_router(live.router)
@@ -84,15 +88,19 @@ def add_pages(app: FastAPI) -> None:
     """The dashboard, and the operations for people: a page of our own, because the usual ones load their script from
     another host.
     """
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    files = StaticFiles(STATIC)
 
-    @app.get("/", include_in_schema=False)
-    async def index() -> Response:
-        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+    @app.api_route("/static/{path:path}", methods=["GET", "HEAD"], include_in_schema=False)
+    async def static(request: Request, path: str) -> Response:
+        return files.answer(path, request)
 
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return FileResponse(STATIC / "docs.html", headers={"Cache-Control": "no-cache"})
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def index(request: Request) -> Response:
+        return files.file("index.html", request)
+
+    @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        return files.file("docs.html", request)
 
 
 def add_health(app: FastAPI) -> None:
@@ -141,6 +149,8 @@ class HttpService:
         self.app = make_app(self.services, cors)
         self.listeners: list[HttpListener] = []
         self.services.metrics_history.start()
+        self.services.states.start()
+        authenticator.on_failure = self.on_login_failed
 
     def listen(self, host: str, port: int, context: ssl.SSLContext | None, policy: Policy) -> tuple[str, int]:
         """Serve on an address; returns the host and port that it became. Raises OSError when it cannot be had."""
@@ -162,8 +172,16 @@ class HttpService:
         name = sock.getsockname()
         return name[0], name[1]
 
+    def on_login_failed(self, name: str, host: str) -> None:
+        """People also type their password where their name should stand: of a name that nobody has, little is kept."""
+        status = self.services.status
+        known = status.configuration.users() if status.configuration is not None else []
+        shown = name if not name or any(user["name"] == name for user in known) else f"{name[:SHOWN_OF_A_NAME]}***"
+        status.denials.add(status.now_ms(), API_LOGIN_FAILED, "", shown, host, {})
+
     async def stop(self) -> None:
         self.services.metrics_history.stop()
+        await self.services.states.stop()
         for listener in self.listeners:
             await listener.stop()
         await self.services.source.close()

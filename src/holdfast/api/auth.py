@@ -15,6 +15,7 @@ import hashlib
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
@@ -99,6 +100,7 @@ class ApiAuthenticator:
         self.salt = secrets.token_bytes(16)
         self.logins: dict[str, tuple[Caller, float]] = {}
         self.remembered: dict[bytes, tuple[Caller, float]] = {}
+        self.on_failure: Callable[[str, str], object] = lambda name, host: None  # a login that failed
 
     @property
     def is_open(self) -> bool:
@@ -129,6 +131,8 @@ class ApiAuthenticator:
         except TooManyWait:
             raise Problem(503, "too many logins at once, try again later") from None
         self.refuse_banned(host)
+        if caller is None:
+            self.on_failure(name, host)
         if caller is None and self.bans.on_failure(host, asyncio.get_running_loop().time()):
             log.warning("address banned after repeated failures to log in", extra={"address": host})
         return caller

@@ -1,13 +1,19 @@
-"""How the broker has been doing lately: a few numbers a second, kept for a quarter of an hour, and the loop's delay."""
+"""How the broker has been doing lately: a few numbers a second, kept for a quarter of an hour, fewer of them for a day,
+and the loop's delay.
+"""
 
 import asyncio
+import os
 from collections import deque
 
+from holdfast.api.resources import resident
 from holdfast.api.status import ServerStatus
 from holdfast.broker.message import OUTCOMES, REFUSED_SIZE
 
 SAMPLE_S = 1.0
 KEPT = 900
+# Samples are kept in these steps, in seconds, so many of each: a quarter of an hour, two and a half hours, a day.
+STEPS = {1: KEPT, 10: 900, 60: 1440}
 # Upper bounds in seconds of the histogram of the event loop's delay.
 LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
@@ -22,6 +28,8 @@ FIELDS = (
     "retained_bytes",
     "history_lag",
     "dropped",
+    "history_lag_ms",
+    "memory",
 )
 
 
@@ -46,7 +54,8 @@ class LoopLag:
 class MetricsHistory:
     def __init__(self, status: ServerStatus) -> None:
         self.status = status
-        self.samples: deque[list[int]] = deque(maxlen=KEPT)
+        self.samples: dict[int, deque[list[int]]] = {step: deque(maxlen=most) for step, most in STEPS.items()}
+        self.taken = 0
         self.loop_lag = LoopLag()
         self.lag_since: tuple[int, float] | None = None  # an offset the history has yet to reach, and when it was new
         self.lag_s = 0.0
@@ -67,7 +76,11 @@ class MetricsHistory:
         now_s = loop.time()
         self.loop_lag.add(max(0.0, now_s - self.due_s))
         self.watch_lag(now_s)
-        self.samples.append(self.sample())
+        sample = self.sample()
+        for step, samples in self.samples.items():
+            if self.taken % step == 0:
+                samples.append(sample)
+        self.taken += 1
         self.due_s = now_s + SAMPLE_S
         self.timer = loop.call_at(self.due_s, self.on_time)
 
@@ -93,14 +106,16 @@ class MetricsHistory:
             broker.retained.size,
             self.status.history_lag(),
             counters.dropped(),
+            int(self.lag_s * 1000),
+            resident(os.getpid()),
         ]
 
-    def overview(self, points: int) -> dict[str, object]:
-        """Totals now, and the last `points` samples by field."""
+    def overview(self, points: int, step_s: int = 1) -> dict[str, object]:
+        """Totals now, and the last `points` samples by field, `step_s` apart."""
         broker = self.status.broker
         counters = broker.counters
         retained = broker.retained
-        samples = list(self.samples)[-points:] if points else []
+        samples = list(self.samples[step_s])[-points:] if points else []
         return {
             "version": self.status.version,
             "now_ms": self.status.now_ms(),

@@ -1,5 +1,7 @@
 """The shapes of answers, for the OpenAPI document. What is sent is held against them by the tests."""
 
+from typing import Any
+
 from pydantic import BaseModel, Field, RootModel
 
 LIVE_FROM = "The offset from which on publishes without RETAIN are rows too; 0 while they are not recorded."
@@ -202,6 +204,7 @@ class Absent(BaseModel):
 
 class Discovery(Summary):
     state_topic: str
+    heard_at_ms: int | None = Field(description="When the state topic was last published to, where that is known.")
 
 
 class Subtree(BaseModel):
@@ -211,14 +214,22 @@ class Subtree(BaseModel):
 
 
 class HygieneReport(BaseModel):
+    """Lists are cut at `limit`, counts are of all there are."""
+
     version: int
     days: float
     count: int
     bytes: int
     stale: Group
     publishers: list[Absent]
+    publishers_count: int
     discovery: list[Discovery]
+    discovery_count: int
+    listening_since_ms: int | None = Field(
+        description="Since when the broker notes that state topics are published to."
+    )
     subtrees: list[Subtree]
+    subtrees_count: int
     commands: Group
     expiring: Group
 
@@ -264,6 +275,157 @@ class Who(BaseModel):
     name: str | None
     admin: bool
     login: bool
+
+
+class Memory(BaseModel):
+    """Bytes in memory: of the broker's own process, and of those that it has started."""
+
+    broker: int
+    helpers: int
+
+
+class DiskSpace(BaseModel):
+    folder: str
+    total: int
+    free: int
+    parts: dict[str, int] = Field(description="Bytes on disk by folder, a minute old at most.")
+
+
+class DeepQueue(BaseModel):
+    client_id: str
+    messages: int
+    bytes: int
+
+
+class Queues(BaseModel):
+    messages: int
+    bytes: int
+    inflight: int
+    most_messages: int = Field(description="What one client may have waiting; 0 is no limit.")
+    deepest: list[DeepQueue]
+
+
+class JournalReport(BaseModel):
+    healthy: bool
+    backlog_bytes: int
+    sync_s: float = Field(description="What a sync takes, on average since the start.")
+
+
+class ListenerReport(BaseModel):
+    address: str
+    scheme: str
+    connections: int
+    max_connections: int
+    anonymous: bool
+    tls: bool
+
+
+class ResourceReport(BaseModel):
+    memory: Memory
+    disk: DiskSpace | None
+    queues: Queues
+    journal: JournalReport | None
+    listeners: list[ListenerReport]
+
+
+class Setting(BaseModel):
+    key: str
+    value: Any
+    text: str = Field(description="The value as one would write it.")
+    origin: str
+    changed: bool = Field(description="Whether it does not come from the default.")
+    default: str
+    description: str
+
+
+class SettingList(BaseModel):
+    settings: list[Setting]
+
+
+class User(BaseModel):
+    name: str
+    kind: str = Field(description="`user` of the password file, `key` of the API, or `connected`, known by that alone.")
+    admin: bool
+    groups: list[str]
+    clients: int
+    banned: bool
+
+
+class AccessRule(BaseModel):
+    permission: str
+    actions: list[str]
+    filter: str
+    user: str | None
+    users: list[str] | None
+    client_id: str | None
+    qos: list[int]
+    certificate: bool
+    origin: str
+
+
+class Permissions(BaseModel):
+    logins: list[str]
+    users: list[User]
+    rules: list[AccessRule]
+    no_match: str = Field(description="What is answered where no rule matches; without any rule all is allowed.")
+
+
+class PermissionAnswer(BaseModel):
+    allowed: bool
+    because: str
+
+
+class DenialEntry(BaseModel):
+    event: str
+    client_id: str
+    username: str
+    host: str
+    topic: str
+    reason: str
+    count: int
+    first_ms: int
+    last_ms: int
+
+
+class DenialList(BaseModel):
+    total: int = Field(description="Denials since the start, repeated ones included.")
+    denials: list[DenialEntry]
+
+
+class ClientWill(BaseModel):
+    topic: str
+    qos: int
+    retain: bool
+    size: int
+    delay_s: int
+
+
+class Client(BaseModel):
+    client_id: str
+    user: str
+    connected: bool
+    address: str
+    node: str
+    protocol: str
+    connected_at_ms: int | None
+    created_at_ms: int
+    keep_alive_s: int
+    expiry_s: int | None = Field(description="How long the session outlives its connection; null: for ever.")
+    expires_at_ms: int | None
+    certificate: bool
+    subscriptions: int
+    inflight: int
+    inflight_most: int
+    queued: int
+    queued_bytes: int
+    received: int
+    sent: int
+    will: ClientWill | None
+
+
+class ClientPage(BaseModel):
+    count: int
+    clients: list[Client]
 
 
 class ClusterLog(BaseModel):

@@ -12,6 +12,7 @@ from holdfast.api.cursors import SealedCursors
 from holdfast.api.metrics_history import MetricsHistory
 from holdfast.api.pages import CursorPages
 from holdfast.api.problem import Problem
+from holdfast.api.resources import Resources
 from holdfast.api.status import ServerStatus
 from holdfast.api.tree import TopicTree
 from holdfast.service.caller import Caller
@@ -21,6 +22,7 @@ from holdfast.service.live import LiveSource
 from holdfast.service.requests import Publication
 from holdfast.service.retained import RetainedService
 from holdfast.service.source import BrokerHandle
+from holdfast.service.states import StateTopics
 
 
 @dataclass
@@ -38,6 +40,8 @@ class Services:
     bulk_delete: BulkDelete
     metrics_history: MetricsHistory
     banned: BanList
+    resources: Resources
+    states: StateTopics
 
     def admit(self, caller: Caller, asked: list[Publication]) -> None:
         """Count what somebody wants to publish among all that the user sends. Raises for who is over a rate."""
@@ -56,6 +60,7 @@ def make_services(status: ServerStatus, authenticator: ApiAuthenticator) -> Serv
         reached=status.reached,
         refusal=status.refusal,
     )
+    states = source.states = StateTopics(status.handle, status.heard)
     history = HistoryService(source)
     retained = RetainedService(source, history, status.broker.settings.max_packet_size)
     return Services(
@@ -72,6 +77,8 @@ def make_services(status: ServerStatus, authenticator: ApiAuthenticator) -> Serv
         BulkDelete(retained),
         MetricsHistory(status),
         BanList(status.handle, cast(AddressBans, authenticator.bans)),
+        Resources(status),
+        states,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from holdfast.broker.core import Broker
 from holdfast.errors import StoreError
 from holdfast.history.place import At
+from holdfast.identity.denials import Denials
 from holdfast.service.live import JournalStatus
 from holdfast.service.source import BrokerHandle
 
@@ -60,11 +61,27 @@ class ClusterView(Protocol):
     async def verify(self) -> dict[str, str]: ...
 
 
+class Configuration(Protocol):
+    """What the server was told, as it may be shown: no secret is in it."""
+
+    def settings(self) -> list[dict[str, Any]]:
+        """Every setting with its value, and where that came from."""
+
+    def listeners(self) -> list[dict[str, Any]]: ...
+
+    def users(self) -> list[dict[str, Any]]:
+        """The names that are in files: users of the broker and API keys."""
+
+    def logins(self) -> list[str]:
+        """The ways to log in, in a few words each."""
+
+
 @dataclass
 class ServerStatus:
     """`reached` says how far the followers are, `problems` what they complain of, `paused` why they write nothing for
-    now, all by name; `history` is where the table is, None where there is none, and `erasures` the folder of requests
-    to erase from it; `cluster` is None for a broker that stands alone.
+    now, all by name; `folder` is the data folder, `history` is where the table is, None where there is none, and
+    `erasures` the folder of requests to erase from it; `cluster` is None for a broker that stands alone. The offsets
+    above the first of `skipped`, up to the second, were never given out: a start after a crash leaves some out.
     """
 
     handle: BrokerHandle
@@ -78,6 +95,11 @@ class ServerStatus:
     started_at_ms: int = 0
     storage_type: str = "ram"
     cluster: ClusterView | None = None
+    folder: Path | None = None
+    heard: Path | None = None
+    skipped: tuple[int, int] = (0, 0)
+    denials: Denials = field(default_factory=Denials)
+    configuration: Configuration | None = None
 
     @property
     def broker(self) -> Broker:
@@ -112,10 +134,16 @@ class ServerStatus:
 
     def history_lag(self) -> int:
         """Offsets that the history is behind."""
-        return 0 if self.history is None else max(0, self.newest() - self.reached.get("history", 0))
+        return 0 if self.history is None else self.behind(self.reached.get("history", 0), self.newest())
 
     def state_lag(self) -> int:
         """Offsets that the state on disk is behind."""
         if self.journal is None:
             return 0
-        return max(0, self.journal.durable - self.reached.get("state", self.broker.log.position))
+        return self.behind(self.reached.get("state", self.broker.log.position), self.journal.durable)
+
+    def behind(self, reached: int, newest: int) -> int:
+        """Offsets between two that may have been given out."""
+        first, last = self.skipped
+        never = max(0, min(newest, last) - max(reached, first))
+        return max(0, newest - reached - never)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from holdfast.api.auth import COOKIE, LOGIN_S, address_of, token_of
 from holdfast.api.bodies import LargeBodyRoute
+from holdfast.api.metrics_history import STEPS
 from holdfast.api.models import (
     ChangeCounts,
     ChangesBeside,
@@ -346,9 +347,13 @@ async def hygiene(
 
 @router.get("/overview", tags=["broker"], summary="How the broker is doing", response_model=Overview)
 async def overview(
-    services: ServicesDep, points: Annotated[int, Query(ge=0, le=900, description="Samples of the last seconds.")] = 0
+    services: ServicesDep,
+    points: Annotated[int, Query(ge=0, le=1440, description="Samples at most, the latest.")] = 0,
+    step_s: Annotated[int, Query(ge=1, le=60, description="Seconds between two samples: 1, 10 or 60.")] = 1,
 ) -> Response:
-    return JSONResponse(services.metrics_history.overview(points))
+    if step_s not in STEPS:
+        raise Problem(400, f"expected step_s to be one of {', '.join(map(str, STEPS))}, got {step_s}")
+    return JSONResponse(services.metrics_history.overview(points, step_s))
 
 
 class Credentials(BaseModel):

@@ -27,13 +27,13 @@ from holdfast.broker.lifecycle import (
 )
 from holdfast.broker.live import pass_on
 from holdfast.broker.log import Log, NullLog
-from holdfast.broker.message import BY_USER, Message, Publisher
+from holdfast.broker.message import BY_USER, Message, Publisher, topic_field
 from holdfast.broker.ports import Authenticator, Peer
 from holdfast.broker.publishing import check_entry_size, own_message, publish_as
 from holdfast.broker.rate import LeakyBucket, UserRates
 from holdfast.broker.recorder import Recorder
 from holdfast.broker.retained import RetainedStore
-from holdfast.broker.session import CACHED_TOPIC, Connection, Receiver, Route, Session, Snapshot, is_reserved
+from holdfast.broker.session import CACHED_TOPIC, Connection, Heard, Receiver, Route, Session, Snapshot, is_reserved
 from holdfast.broker.settings import Policy, Settings
 from holdfast.broker.shared import Shared, SharedLog, expiry_of
 from holdfast.broker.snapshot import step
@@ -81,6 +81,7 @@ class Broker:
         self.kept_sessions: dict[str, int] = {}  # by user; of those that outlive their connection
         self.routes: dict[bytes, Route] = {}
         self.routes_size = 0
+        self.heard: dict[bytes, Heard] = {}  # by topic field, of the topics that `listen_for` names
         self.running: deque[Snapshot] = deque()
         self.pending: deque[PendingFilters] = deque()  # packets whose filters are gone through in portions
         self.run = PublishRun()
@@ -371,6 +372,22 @@ class Broker:
         self.retained.recount()
         self.subscriptions.generation += 1
 
+    def listen_for(self, topics: list[bytes]) -> None:
+        """Note from now on when these topics are published to, and no others. What is known of them stays."""
+        fields = [topic_field(topic) for topic in topics]
+        if len(fields) == len(self.heard) and all(field in self.heard for field in fields):
+            return
+        known = self.heard
+        self.heard = {}
+        for field in fields:
+            heard = known.get(field)
+            if heard is None:
+                heard = Heard()
+                if field in self.routes:  # it has been published to; that it was just now is the best guess
+                    heard.at_ms = self.now_ms
+            self.heard[field] = heard
+        self.subscriptions.generation += 1
+
     # What the parts ask of each other.
 
     def handle(self, connection: Connection, data: bytes) -> None:
@@ -583,6 +600,10 @@ class Broker:
         if not route.reserved and self.log.history_filters:
             route.recorded = self.log.records_history(levels)
             route.recorded_live = route.recorded and self.log.records_live
+        if self.heard:
+            route.heard = self.heard.get(field)
+            if route.heard is not None:
+                route.plain = False
         if self.shared is not None and not route.reserved:
             route.nodes = self.shared.interest.nodes_for(levels)
             if route.persistent or route.recorded_live:

@@ -339,6 +339,8 @@ def apply_publish(broker: "Broker", message: Message, route: Route, sender: Sess
 
     `can_be_told`: the publisher learns the reason, so what strict limits refuse need not be delivered.
     """
+    if route.heard is not None:
+        route.heard.at_ms = message.stored_at_ms
     outcome: int = LIVE
     stored = message
     refusal = SUCCESS

@@ -559,6 +559,14 @@ NO_NODES: Final[list[str]] = []
 
 
 @final
+class Heard:
+    """When a topic that somebody asks about was last published to; 0: not yet."""
+
+    def __init__(self) -> None:
+        self.at_ms = 0
+
+
+@final
 class Route:
     """Who receives a topic, worked out once and kept until a subscription changes."""
 
@@ -573,6 +581,7 @@ class Route:
         self.receivers = NO_RECEIVERS
         self.groups = NO_GROUPS
         self.nodes: list[str] = NO_NODES  # other nodes whose clients want live messages of this topic
+        self.heard: Heard | None = None  # where it is noted that the topic is published to; it is not `plain` then
         # Topics that only the broker itself writes to.
         self.reserved: Final = topic_field[2] == DOLLAR and is_reserved(topic_field[2:])
         # Every receiver takes a QoS 0 frame as it is: no identifiers, no No Local, no shared groups.

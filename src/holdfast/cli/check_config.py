@@ -5,26 +5,23 @@ With `--who USER --can ACTION TOPIC`: what the access rules answer, and which of
 
 import json
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import BaseModel
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from holdfast.broker.access import ALL, ANY_QOS, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access
-from holdfast.broker.session import is_reserved
+from holdfast.broker.access import ANY_QOS
 from holdfast.broker.topics import is_valid_filter
 from holdfast.cli.options import Assignments, Config, Data, Listen
 from holdfast.config import Problem, Settings, Source, problems_of, read
 from holdfast.config.checks import exposed_secrets, unanswered
 from holdfast.config.load import DEFAULT, KEYS
 from holdfast.config.settings import SHARED_KEYS
+from holdfast.config.shown import value_of
 from holdfast.errors import UsageError
-
-ACTIONS = {"publish": PUBLISH, "subscribe": SUBSCRIBE, "retain": RETAIN, "receive": RECEIVE}
+from holdfast.service.permissions import ACTIONS, decide
 
 
 def check_config(
@@ -141,16 +138,6 @@ def scope_of(settings: Settings, key: str) -> dict[str, str]:
     return {"of": "cluster" if key in SHARED_KEYS else "node"}
 
 
-def value_of(settings: Settings | None, key: str) -> object:
-    """The value as JSON can hold it."""
-    value: object = settings
-    for part in key.split("."):
-        value = getattr(value, part)
-    if isinstance(value, list):
-        return [entry.model_dump(mode="json") if isinstance(entry, BaseModel) else entry for entry in value]
-    return str(value) if isinstance(value, Path) else value
-
-
 def explain_rights(
     settings: Settings,
     username: str,
@@ -188,27 +175,3 @@ def explain_rights(
         print(f"{'allowed' if allowed else 'denied'}: {who} may {'' if allowed else 'not '}{action} {topic!r}")
         print(f"because of {why}")
     raise typer.Exit(0 if allowed else 1)
-
-
-def decide(
-    access: Access | None, action: int, username: str, client_id: str, topic: bytes, qos: int, certified: bool
-) -> tuple[bool, str]:
-    if action & (PUBLISH | RETAIN) and is_reserved(topic):
-        return False, "$SYS and $holdfast, which only the broker writes to"
-    if access is None:
-        return True, "no rule at all: there is neither [[access]] nor auth.access_file"
-    levels = topic.split(b"/")
-    # What each action asks for besides itself, in the order in which the broker does.
-    asked = {RETAIN: [PUBLISH, RETAIN], RECEIVE: [RECEIVE, SUBSCRIBE]}.get(action, [action])
-    why = ""
-    for part in asked:
-        rule = access.decide(part, username, client_id, levels, qos if part & ALL else ANY_QOS, certified)
-        if rule is not None:
-            why = rule.origin
-        elif part == SUBSCRIBE and access.subscribes_freely and not access.allow_unmatched:
-            why = why or "auth.access_file, which leaves subscribing free and checks each delivery"
-        else:
-            why = f"auth.no_match = {'allow' if access.allow_unmatched else 'deny'}: no rule matches"
-        if not access.may(part, username, client_id, levels, qos, certified):
-            return False, why
-    return True, why

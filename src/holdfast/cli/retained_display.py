@@ -81,8 +81,8 @@ def print_ghosts(found: dict[str, Any], days: float) -> None:
         out.print(table)
     out.print(
         f"{stale['count']} of {found['count']} not written for {days:g} days ({size_text(stale['bytes'])}), "
-        f"{counted(len(found['publishers']), 'publisher')} gone, "
-        f"{counted(len(found['discovery']), 'discovery', 'discoveries')} without state, "
+        f"{counted(found['publishers_count'], 'publisher')} gone, "
+        f"{counted(found['discovery_count'], 'discovery', 'discoveries')} without state, "
         f"{counted(commands['count'], 'command')}"
     )
 

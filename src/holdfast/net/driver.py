@@ -214,7 +214,7 @@ class Driver:
         if effects.notes:
             self.write_notes(effects)
         if effects.seen:
-            self.sightings.write(effects.seen, effects.unseen, self.loop.time())
+            self.sightings.write(effects.seen, effects.unseen, self.loop.time(), self.now_ms())
             effects.seen.clear()
             effects.unseen = 0
         if effects.live:
@@ -251,6 +251,16 @@ class Driver:
 
     def write_notes(self, effects: Effects) -> None:
         notes = effects.notes
+        for connection, note in notes:
+            why = note.removeprefix("protocol error: ")
+            self.sightings.denials.add(
+                self.now_ms(),
+                "protocol error" if why != note else "sent away",
+                connection.client_id,
+                connection.username,
+                connection.peer.remote_address(),
+                {"reason": why},
+            )
         for connection, note in notes[: self.notes_left]:
             log.warning(note, extra={"client_id": connection.client_id, "address": connection.peer.remote_address()})
         self.notes_left_out += max(0, len(notes) - self.notes_left)

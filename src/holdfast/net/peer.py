@@ -43,6 +43,8 @@ class StreamPeer(Peer, asyncio.Protocol):
         self.host = ""
         self.login: Login | None = None  # None: by its certificate, or not at all yet
         self.counted = False  # by the connection limits, as one of its address
+        self.received = 0  # bytes of packets, as `sent`
+        self.sent = 0
         self.close_reason = ""
         self.held_until = 0.0  # not read from before: it is over a rate
         self.choked_until = 0.0  # by then it has read some of its answers, or is sent away
@@ -74,6 +76,7 @@ class StreamPeer(Peer, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         driver = self.driver
+        self.received += len(data)
         if self.policy.message_rate or driver.broker.user_rates.is_limited:
             self.receive_at_rate(data)
         else:
@@ -179,6 +182,7 @@ class StreamPeer(Peer, asyncio.Protocol):
     # What the broker asks.
 
     def write(self, data: bytes) -> None:
+        self.sent += len(data)
         if self.transport is not None:
             self.transport.write(data)
 

@@ -9,7 +9,8 @@ from collections.abc import Hashable
 from typing import Final
 
 from holdfast.broker.rate import LeakyBucket
-from holdfast.broker.seen import CONNECT_REFUSED, LOGIN_FAILED, Seen
+from holdfast.broker.seen import CONNECT_REFUSED, LOGIN_FAILED, PUBLISH_DENIED, SUBSCRIBE_DENIED, Seen
+from holdfast.identity.denials import Denials
 from holdfast.identity.hosts import key_of_host
 
 log = logging.getLogger("holdfast.clients")
@@ -24,6 +25,9 @@ REMEMBERED_MOST: Final = 10_000
 TELL_AFTER_S: Final = 10.0
 
 
+DENIED: Final = (LOGIN_FAILED, CONNECT_REFUSED, PUBLISH_DENIED, SUBSCRIBE_DENIED)
+
+
 class Share:
     """The lines of one client: its rate, and what was left out since a time."""
 
@@ -35,16 +39,23 @@ class Share:
 
 
 class Sightings:
-    """Times are seconds of the caller's clock. Call `on_tick` a few times a second."""
+    """Times are seconds of the caller's clock, those of denials milliseconds of the day's. Call `on_tick` a few times a
+    second. `denials` are kept whatever the level of the log is.
+    """
 
     def __init__(self) -> None:
+        self.denials = Denials()
         self.shares: dict[Hashable, Share] = {}
         self.owing: set[Hashable] = set()  # the keys of shares with something left out
         self.lines_left = LINES_PER_TICK
         self.left_out = 0
 
-    def write(self, events: list[Seen], unseen: int, now_s: float) -> None:
+    def write(self, events: list[Seen], unseen: int, now_s: float, now_ms: int = 0) -> None:
         """`unseen` were counted and not kept."""
+        for seen in events:
+            if seen.event in DENIED:
+                address = seen.connection.peer.remote_address()
+                self.denials.add(now_ms, seen.event, seen.client_id, seen.username, address, seen.detail)
         if not log.isEnabledFor(logging.INFO):
             return
         self.left_out += unseen

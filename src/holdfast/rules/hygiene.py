@@ -15,13 +15,16 @@ reconnect. Letters count the same large and small. A topic is one when
 
 **A publisher has gone** when it has a name, all of its retained messages are stale, and it has no session. Where
 sessions are not known, as in the history, the messages decide alone. What came through the API has no named
-publisher: its client id is that of an operation.
+publisher: its client id is that of an operation. Nor has what a client sent that gave itself no id: the one it was
+given is another each time.
 
 **A ghost** is a stale message whose publisher has gone or has no name.
 
 **Discovery** is Home Assistant's: `homeassistant/<component>/[<node>/]<object>/config`. Its state topic is the first
 of `state_topic` and `stat_t` that is a text and not empty. A `~` at its beginning, else one at its end, stands for
-the text under `~`, where there is one. A discovery without state names a state topic on which nothing is retained.
+the text under `~`, where there is one. A discovery without state names a state topic on which nothing is retained,
+and which, as far as is known, nobody publishes to: a device whose state is never kept is well all the same. A running
+broker knows that of these topics; in the history it is not looked for.
 """
 
 from typing import Final
@@ -39,6 +42,11 @@ DISCOVERY_LAST: Final = "config"
 DISCOVERY_LEVELS: Final = (4, 5)
 STATE_TOPIC_KEYS: Final = ("state_topic", "stat_t")
 BASE_TOPIC_KEY: Final = "~"
+
+# The client ids that a broker gives to those without one.
+ASSIGNED_PREFIX: Final = "hf-"
+ASSIGNED_PATTERN: Final = "^hf-[0-9a-f]{8}-[0-9]+$"
+_RANDOM_DIGITS: Final = "0123456789abcdef"
 
 _COMMAND_LEVELS: Final = [level.encode() for level in COMMAND_LEVELS]
 _COMMAND_LAST: Final = COMMAND_LAST.encode()
@@ -68,7 +76,17 @@ def is_command(topic: bytes) -> bool:
 
 def is_named(client_id: str, protocol: str) -> bool:
     """Whether a message tells which client published it."""
-    return client_id != "" and protocol != API_PROTOCOL
+    return client_id != "" and protocol != API_PROTOCOL and not is_assigned(client_id)
+
+
+def is_assigned(client_id: str) -> bool:
+    """Whether a broker made up this client id: ASSIGNED_PATTERN, without the price of an expression."""
+    if not client_id.startswith(ASSIGNED_PREFIX):
+        return False
+    drawn, dash, number = client_id[len(ASSIGNED_PREFIX) :].partition("-")
+    if len(drawn) != 8 or dash == "" or number == "":
+        return False
+    return all(one in _RANDOM_DIGITS for one in drawn) and all(one in "0123456789" for one in number)
 
 
 def is_stale(stored_at_ms: int, before_ms: int) -> bool:

@@ -20,6 +20,7 @@ from holdfast.journal.watermark import Watermark
 from holdfast.service.live import LiveSource
 from holdfast.service.past import Past, answered, wall_clock_ms
 from holdfast.service.source import BrokerHandle, RetainedSource, RetainedWriter
+from holdfast.service.states import Noted, read_noted
 from holdfast.state.store import StateStore
 from holdfast.storage.disk_index import DiskIndex
 from holdfast.storage.folder import DataFolder
@@ -45,6 +46,7 @@ class FolderSource(RetainedSource):
         self.store: StateStore | None = None
         self.disk: DiskIndex | None = None
         self.past = Past(self.folder.table, now_ms, requests=self.folder.erasures)
+        self.noted = Noted()
 
     @property
     def history(self) -> Place | None:
@@ -99,6 +101,17 @@ class FolderSource(RetainedSource):
 
     def client_ids(self) -> Container[str]:
         return {session.record.client_id for session in self.state().sessions.all()}
+
+    async def listen(self) -> None:
+        """What a broker has noted here."""
+        self.noted = read_noted(self.folder.heard)
+
+    @property
+    def listening_since_ms(self) -> int | None:
+        return self.noted.since_ms or None
+
+    def heard_at_ms(self, topic: str) -> int:
+        return self.noted.heard.get(topic, 0)
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[RetainedWriter]:

@@ -8,7 +8,7 @@ from heapq import nlargest
 
 from holdfast.broker.message import Message
 from holdfast.broker.views import HygieneScan, Tally, scan_some
-from holdfast.rules.hygiene import has_gone, state_topic
+from holdfast.rules.hygiene import has_gone, is_stale, state_topic
 from holdfast.service.caller import OPERATOR, Caller
 from holdfast.service.messages import iso, summary_of
 from holdfast.service.source import WALK_PORTION, RetainedSource
@@ -45,6 +45,7 @@ class HygieneService:
             known = self.known.get(key)
             if known is not None and known[0] + FRESH_S > time.monotonic() and known[1]["version"] == version:
                 return known[1]
+            await self.source.listen()
             scan = await self.scan(days, expiring_s, depth, limit)
             found = {"version": version, **self.described(scan, days, limit, caller)}
             self.known = {key: (time.monotonic(), found)}
@@ -64,32 +65,44 @@ class HygieneService:
         return scan
 
     def described(self, scan: HygieneScan, days: float, limit: int, caller: Caller) -> dict[str, object]:
+        """Lists are cut at `limit`, counts are of all there are."""
         expiring = sorted(scan.expiring, key=lambda message: message.expires_at_ms)
+        publishers = gone_publishers(scan, self.source.client_ids()) if caller.admin else []
+        discovery = self.without_state(scan, days, caller)
         return {
             "days": days,
             "count": scan.all.count,
             "bytes": scan.all.size,
             "stale": group(scan.stale_tally, scan.stale, caller),
-            "publishers": gone_publishers(scan, self.source.client_ids(), limit) if caller.admin else [],
-            "discovery": self.without_state(scan.discovery, limit, caller),
+            "publishers": publishers[:limit],
+            "publishers_count": len(publishers),
+            "discovery": discovery[:limit],
+            "discovery_count": len(discovery),
+            "listening_since_ms": self.source.listening_since_ms,
             "subtrees": largest(scan.subtrees, limit),
+            "subtrees_count": len(scan.subtrees),
             "commands": group(scan.commands_tally, scan.commands, caller),
             "expiring": group(scan.expiring_tally, expiring, caller),
         }
 
-    def without_state(self, discovery: list[Message], limit: int, caller: Caller) -> list[dict[str, object]]:
-        """Discovery configurations that name a state topic on which nothing is retained."""
+    def without_state(self, scan: HygieneScan, days: float, caller: Caller) -> list[dict[str, object]]:
+        """Discovery configurations that name a state topic on which nothing is retained, and which nobody has
+        published to for `days`, or for a day where those are fewer.
+        """
+        silent_before_ms = scan.now_ms - int(max(days, 1.0) * DAY_MS)
         found: list[dict[str, object]] = []
-        for message in discovery:
+        for message in scan.discovery:
             topic = named_state(message.payload)
-            if topic and self.source.get(topic.encode()) is None:
-                found.append({**summary_of(message, caller), "state_topic": topic})
-                if len(found) == limit:
-                    break
+            if not topic or self.source.get(topic.encode()) is not None:
+                continue
+            heard_at_ms = self.source.heard_at_ms(topic)
+            if not heard_at_ms or is_stale(heard_at_ms, silent_before_ms):
+                known = {"state_topic": topic, "heard_at_ms": heard_at_ms or None}
+                found.append({**summary_of(message, caller), **known})
         return found
 
 
-def gone_publishers(scan: HygieneScan, sessions: Container[str], limit: int) -> list[dict[str, object]]:
+def gone_publishers(scan: HygieneScan, sessions: Container[str]) -> list[dict[str, object]]:
     """Publishers that have gone, the longest gone first."""
     gone = [
         (client_id, tally)
@@ -106,7 +119,7 @@ def gone_publishers(scan: HygieneScan, sessions: Container[str], limit: int) -> 
             "bytes": tally.size,
             "sample": tally.sample.decode(),
         }
-        for client_id, tally in gone[:limit]
+        for client_id, tally in gone
     ]
 
 

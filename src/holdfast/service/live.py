@@ -20,6 +20,7 @@ from holdfast.history.place import At, Place, place_of
 from holdfast.service.past import Past
 from holdfast.service.past_process import PastProcess
 from holdfast.service.source import BrokerHandle, RetainedSource, RetainedWriter
+from holdfast.service.states import StateTopics
 
 WAIT_S = 15.0
 WAIT_STEP_S = 0.1
@@ -57,6 +58,7 @@ class LiveSource(RetainedSource, RetainedWriter):
         self.reached = reached if reached is not None else {}
         self.past = PastProcess(history, requests=erasures) if history is not None else None
         self.refusal = refusal
+        self.states: StateTopics | None = None
 
     async def close(self) -> None:
         if self.past is not None:
@@ -87,6 +89,17 @@ class LiveSource(RetainedSource, RetainedWriter):
 
     def client_ids(self) -> Container[str]:
         return self.broker.sessions
+
+    async def listen(self) -> None:
+        if self.states is not None:
+            await self.states.refresh()
+
+    @property
+    def listening_since_ms(self) -> int | None:
+        return self.states.since_ms if self.states is not None else None
+
+    def heard_at_ms(self, topic: str) -> int:
+        return self.states.heard_at_ms(topic) if self.states is not None else 0
 
     def get(self, topic: bytes) -> Message | None:
         return self.broker.retained.get(topic, self.now_ms())

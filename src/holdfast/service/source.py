@@ -126,6 +126,19 @@ class RetainedSource(ABC):
         """The clients that have a session."""
 
     @abstractmethod
+    async def listen(self) -> None:
+        """Have it noted when the state topics that discovery configurations name now are published to."""
+
+    @property
+    @abstractmethod
+    def listening_since_ms(self) -> int | None:
+        """Since when that is noted; None: it is not."""
+
+    @abstractmethod
+    def heard_at_ms(self, topic: str) -> int:
+        """When a state topic was last published to, retained or not; 0 where that is not known."""
+
+    @abstractmethod
     def writing(self) -> AbstractAsyncContextManager[RetainedWriter]:
         """A writer. Raises StoreError when another broker has the folder."""
 

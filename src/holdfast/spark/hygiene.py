@@ -109,7 +109,11 @@ def _ghosts(held: DataFrame, before: datetime) -> DataFrame:
     """Stale messages whose publisher has gone or has no name. Sessions are not known here."""
     stale = F.col("timestamp") < moment_literal(before)
     client_id = F.coalesce("client_id", F.lit(""))
-    named = (client_id != "") & (F.coalesce("protocol", F.lit("")) != rules.API_PROTOCOL)
+    named = (
+        (client_id != "")
+        & (F.coalesce("protocol", F.lit("")) != rules.API_PROTOCOL)
+        & ~client_id.rlike(rules.ASSIGNED_PATTERN)
+    )
     publishers = held.withColumn("publisher", F.when(named, F.col("client_id")))
     there = publishers.where(~stale).select("publisher").distinct()
     old = publishers.where(stale).join(there, "publisher", "left_anti")

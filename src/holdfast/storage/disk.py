@@ -39,6 +39,7 @@ class DiskStorage:
         self.reached: dict[str, int] = {}
         self.problems: dict[str, str] = {}
         self.paused: dict[str, str] = {}
+        self.skipped = (0, 0)  # offsets above the first, up to the second, were never given out
         self.on_applied: Callable[[int], None] = lambda offset: None
         self.shares = False  # the offsets are those of a log that others write to too
         self.trims = False  # memory of what was read from disk is given back
@@ -65,6 +66,7 @@ class DiskStorage:
         if self.folder.is_open_to_all():
             log.warning("every user can write to the data folder", extra={"folder": str(self.folder.root)})
         self.recovered = recovered
+        self.skipped = (recovered.journal.last, recovered.journal.next_offset - 1)
         for loss in recovered.losses:
             log.warning("recovery", extra={"found": loss})
         self.log = JournalLog(

@@ -4,6 +4,7 @@ lock           held while a broker runs
 journal/       segments, and the page that says how far they are durable
 state/         LMDB
 history/       the Delta table; history.lock beside it. Where it lies elsewhere, history.place says where
+heard.json     when state topics of discovery configurations were last published to
 erasures/      what operators have asked to be erased from the history
 quarantine/    bytes that could not be read, kept for an operator who wants to look
 """
@@ -75,6 +76,10 @@ class DataFolder:
     @property
     def erasures(self) -> Path:
         return self.root / "erasures"
+
+    @property
+    def heard(self) -> Path:
+        return self.root / "heard.json"
 
     @property
     def quarantine(self) -> Path:

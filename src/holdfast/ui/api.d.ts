@@ -9,6 +9,18 @@ export interface Absent {
   sample: string;
 }
 
+export interface AccessRule {
+  permission: string;
+  actions: Array<string>;
+  filter: string;
+  user: string | null;
+  users: Array<string> | null;
+  client_id: string | null;
+  qos: Array<number>;
+  certificate: boolean;
+  origin: string;
+}
+
 export interface Backend {
   max_retained_messages?: number | null;
 }
@@ -50,6 +62,42 @@ export interface Cleared {
   dry_run: boolean;
   count: number;
   operation: string;
+}
+
+export interface Client {
+  client_id: string;
+  user: string;
+  connected: boolean;
+  address: string;
+  node: string;
+  protocol: string;
+  connected_at_ms: number | null;
+  created_at_ms: number;
+  keep_alive_s: number;
+  expiry_s: number | null;
+  expires_at_ms: number | null;
+  certificate: boolean;
+  subscriptions: number;
+  inflight: number;
+  inflight_most: number;
+  queued: number;
+  queued_bytes: number;
+  received: number;
+  sent: number;
+  will: ClientWill | null;
+}
+
+export interface ClientPage {
+  count: number;
+  clients: Array<Client>;
+}
+
+export interface ClientWill {
+  topic: string;
+  qos: number;
+  retain: boolean;
+  size: number;
+  delay_s: number;
 }
 
 export interface ClusterLog {
@@ -107,6 +155,29 @@ export interface Credentials {
   password: string;
 }
 
+export interface DeepQueue {
+  client_id: string;
+  messages: number;
+  bytes: number;
+}
+
+export interface DenialEntry {
+  event: string;
+  client_id: string;
+  username: string;
+  host: string;
+  topic: string;
+  reason: string;
+  count: number;
+  first_ms: number;
+  last_ms: number;
+}
+
+export interface DenialList {
+  total: number;
+  denials: Array<DenialEntry>;
+}
+
 export interface Discovery {
   topic: string;
   version: number;
@@ -119,6 +190,14 @@ export interface Discovery {
   publisher: Publisher;
   preview: string | null;
   state_topic: string;
+  heard_at_ms: number | null;
+}
+
+export interface DiskSpace {
+  folder: string;
+  total: number;
+  free: number;
+  parts: Record<string, number>;
 }
 
 export interface DryRun {
@@ -288,10 +367,20 @@ export interface HygieneReport {
   bytes: number;
   stale: Group;
   publishers: Array<Absent>;
+  publishers_count: number;
   discovery: Array<Discovery>;
+  discovery_count: number;
+  listening_since_ms: number | null;
   subtrees: Array<Subtree>;
+  subtrees_count: number;
   commands: Group;
   expiring: Group;
+}
+
+export interface JournalReport {
+  healthy: boolean;
+  backlog_bytes: number;
+  sync_s: number;
 }
 
 export interface Leaf {
@@ -301,6 +390,20 @@ export interface Leaf {
   stored_at_ms: number;
   expires_at_ms: number | null;
   preview: string | null;
+}
+
+export interface ListenerReport {
+  address: string;
+  scheme: string;
+  connections: number;
+  max_connections: number;
+  anonymous: boolean;
+  tls: boolean;
+}
+
+export interface Memory {
+  broker: number;
+  helpers: number;
 }
 
 export interface MessagePage {
@@ -369,6 +472,18 @@ export interface Overview {
   series: Record<string, Array<number>>;
 }
 
+export interface PermissionAnswer {
+  allowed: boolean;
+  because: string;
+}
+
+export interface Permissions {
+  logins: Array<string>;
+  users: Array<User>;
+  rules: Array<AccessRule>;
+  no_match: string;
+}
+
 export interface Publication {
   topic: string;
   payload?: string;
@@ -412,6 +527,22 @@ export interface Publisher {
   protocol: string;
 }
 
+export interface Queues {
+  messages: number;
+  bytes: number;
+  inflight: number;
+  most_messages: number;
+  deepest: Array<DeepQueue>;
+}
+
+export interface ResourceReport {
+  memory: Memory;
+  disk: DiskSpace | null;
+  queues: Queues;
+  journal: JournalReport | null;
+  listeners: Array<ListenerReport>;
+}
+
 export interface RestoreRequest {
   filter: string;
   at_ms?: number;
@@ -452,6 +583,20 @@ export interface Retainer {
   msg_expiry_interval?: number | string | null;
   max_payload_size?: number | string | null;
   backend?: Backend | null;
+}
+
+export interface Setting {
+  key: string;
+  value: unknown;
+  text: string;
+  origin: string;
+  changed: boolean;
+  default: string;
+  description: string;
+}
+
+export interface SettingList {
+  settings: Array<Setting>;
 }
 
 export interface Span {
@@ -502,6 +647,15 @@ export interface Usage {
   prefix: string | null;
   count: number;
   bytes: number | null;
+}
+
+export interface User {
+  name: string;
+  kind: string;
+  admin: boolean;
+  groups: Array<string>;
+  clients: number;
+  banned: boolean;
 }
 
 export interface Verified {
@@ -557,10 +711,16 @@ export interface Call {
   (method: "POST", path: "/api/v1/publish", query: Record<string, never>, body: Publication): Promise<Published>;
   (method: "POST", path: "/api/v1/publish/batch", query: Record<string, never>, body: Array<Publication>): Promise<PublishedAll>;
   (method: "GET", path: "/api/v1/hygiene", query?: { days?: number | null; expiring_s?: number | null; depth?: number | null; limit?: number | null }): Promise<HygieneReport>;
-  (method: "GET", path: "/api/v1/overview", query?: { points?: number | null }): Promise<Overview>;
+  (method: "GET", path: "/api/v1/overview", query?: { points?: number | null; step_s?: number | null }): Promise<Overview>;
   (method: "GET", path: "/api/v1/whoami", query?: Record<string, never>): Promise<Who>;
   (method: "POST", path: "/api/v1/login", query: Record<string, never>, body: Credentials): Promise<Who>;
   (method: "POST", path: "/api/v1/logout", query?: Record<string, never>): Promise<null>;
+  (method: "GET", path: "/api/v1/resources", query?: Record<string, never>): Promise<ResourceReport>;
+  (method: "GET", path: "/api/v1/settings", query?: Record<string, never>): Promise<SettingList>;
+  (method: "GET", path: "/api/v1/permissions", query?: Record<string, never>): Promise<Permissions>;
+  (method: "GET", path: "/api/v1/permissions/check", query?: { action?: string | null; topic?: string | null; user?: string | null; client_id?: string | null; qos?: number | null; certificate?: boolean | "true" | "false" | null }): Promise<PermissionAnswer>;
+  (method: "GET", path: "/api/v1/denials", query?: Record<string, never>): Promise<DenialList>;
+  (method: "GET", path: "/api/v1/clients", query?: { search?: string | null; state?: string | null; sort?: string | null; descending?: boolean | "true" | "false" | null; page?: number | null; limit?: number | null }): Promise<ClientPage>;
   (method: "GET", path: "/api/v1/cluster", query?: Record<string, never>): Promise<ClusterStatus>;
   (method: "POST", path: "/api/v1/cluster/drain", query?: { node?: string | null }): Promise<NodeDrained>;
   (method: "POST", path: "/api/v1/cluster/remove", query?: { node?: string | null }): Promise<NodeRemoved>;
@@ -607,8 +767,14 @@ export interface Get {
   (path: "/api/v1/history/span", query?: Record<string, never>): Promise<Span>;
   (path: "/api/v1/retained/at", query?: { at_ms?: number | null; offset?: number | null; filter?: string | null; after?: string | null; limit?: number | null; search?: string | null; hidden?: boolean | "true" | "false" | null }): Promise<RetainedAtPage>;
   (path: "/api/v1/hygiene", query?: { days?: number | null; expiring_s?: number | null; depth?: number | null; limit?: number | null }): Promise<HygieneReport>;
-  (path: "/api/v1/overview", query?: { points?: number | null }): Promise<Overview>;
+  (path: "/api/v1/overview", query?: { points?: number | null; step_s?: number | null }): Promise<Overview>;
   (path: "/api/v1/whoami", query?: Record<string, never>): Promise<Who>;
+  (path: "/api/v1/resources", query?: Record<string, never>): Promise<ResourceReport>;
+  (path: "/api/v1/settings", query?: Record<string, never>): Promise<SettingList>;
+  (path: "/api/v1/permissions", query?: Record<string, never>): Promise<Permissions>;
+  (path: "/api/v1/permissions/check", query?: { action?: string | null; topic?: string | null; user?: string | null; client_id?: string | null; qos?: number | null; certificate?: boolean | "true" | "false" | null }): Promise<PermissionAnswer>;
+  (path: "/api/v1/denials", query?: Record<string, never>): Promise<DenialList>;
+  (path: "/api/v1/clients", query?: { search?: string | null; state?: string | null; sort?: string | null; descending?: boolean | "true" | "false" | null; page?: number | null; limit?: number | null }): Promise<ClientPage>;
   (path: "/api/v1/cluster", query?: Record<string, never>): Promise<ClusterStatus>;
   (path: "/api/v5/mqtt/retainer", query?: Record<string, never>): Promise<Record<string, unknown>>;
   (path: "/api/v5/mqtt/retainer/messages", query?: { topic?: string | null; page?: number | null; limit?: number | null }): Promise<EmqxMessages>;

@@ -1,12 +1,13 @@
-"""The application without a socket: statuses of errors, quantities as EMQX writes them, who is let in."""
+"""The application without a socket: statuses of errors, quantities as EMQX writes them, who is let in, the files."""
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
 
-from holdfast.api.app import make_app
+from holdfast.api.app import STATIC, make_app
 from holdfast.api.auth import LOGINS_MOST, LOGINS_MOST_OF_ONE, ApiAuthenticator, is_loopback
 from holdfast.api.services import make_services
 from holdfast.api.status import ServerStatus
@@ -212,3 +213,43 @@ def test_logins_are_bounded_and_who_logs_in_most_loses_first() -> None:
         authenticator.stop()
 
     with_broker(act)
+
+
+def versioned(page: str) -> str:
+    found = re.findall(r"/static/[0-9a-f]{12}/", page)
+    assert len(set(found)) == 1
+    return str(found[0])
+
+
+def test_every_module_is_asked_for_by_the_version_of_the_whole() -> None:
+    async def act(client: httpx.AsyncClient, world: InProcess) -> None:
+        page = await client.get("/")
+        assert page.headers["cache-control"] == "no-cache"
+        prefix = versioned(page.text)
+        for path in STATIC.iterdir():
+            answer = await client.get(prefix + path.name)
+            assert answer.status_code == 200
+            assert "immutable" in answer.headers["cache-control"]
+            mentioned = re.findall(r"/static/(?:[0-9a-f]{12}/)?", answer.text) if path.suffix != ".svg" else []
+            assert all(one == prefix for one in mentioned), path.name
+
+    with_api(act)
+
+
+def test_without_a_version_a_browser_asks_again_and_need_not_load_again() -> None:
+    async def act(client: httpx.AsyncClient, world: InProcess) -> None:
+        plain = await client.get("/static/main.js")
+        assert (plain.status_code, plain.headers["cache-control"]) == (200, "no-cache")
+        assert plain.headers["content-type"].startswith("text/javascript")
+        again = await client.get("/static/main.js", headers={"If-None-Match": plain.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+    with_api(act)
+
+
+def test_a_module_of_another_version_is_not_there() -> None:
+    async def act(client: httpx.AsyncClient, world: InProcess) -> None:
+        for path in ("/static/0123456789ab/main.js", "/static/nothing.js", "/static/", "/static/a/b/main.js"):
+            assert (await client.get(path)).status_code == 404
+
+    with_api(act)

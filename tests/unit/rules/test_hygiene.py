@@ -85,13 +85,13 @@ def test_a_state_topic_that_is_no_text_names_none() -> None:
 
 def test_publishers_that_wrote_nothing_for_long_have_gone() -> None:
     scan = scan_of(HELD)
-    assert {str(one["client_id"]) for one in gone_publishers(scan, [], 10)} == GONE
-    assert gone_publishers(scan, ["gone"], 10) == []
+    assert {str(one["client_id"]) for one in gone_publishers(scan, [])} == GONE
+    assert gone_publishers(scan, ["gone"]) == []
 
 
 def test_ghosts_are_stale_messages_whose_publisher_has_gone_or_has_no_name() -> None:
     scan = scan_of(HELD)
-    gone = {one["client_id"] for one in gone_publishers(scan, [], 10)}
+    gone = {one["client_id"] for one in gone_publishers(scan, [])}
     ghosts = {
         one.topic.decode()
         for one in scan.stale
