@@ -4,9 +4,14 @@ Only this module, the server and the commands read `Settings`; the rooms below g
 Which settings a running broker can take over stands here too.
 """
 
+import socket
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from holdfast.access.mosquitto_file import read_access_file
+from holdfast.bridge.options import BridgeOptions
 from holdfast.broker.access import ALL, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access, Rule
 from holdfast.broker.settings import DROP_FLAG, REFUSE, STORE, Policy, preset
 from holdfast.broker.settings import Settings as BrokerSettings
@@ -14,19 +19,23 @@ from holdfast.broker.sn.ports import SnSettings
 from holdfast.cluster.connection import ConnectionOptions
 from holdfast.cluster.stream import StreamOptions
 from holdfast.config import ConfigError, Listener, Settings, milliseconds
+from holdfast.config.checks import bridge_problems
+from holdfast.config.load import describe
+from holdfast.config.settings import Bridge
 from holdfast.identity.callback import Callback
 from holdfast.identity.passwords import PasswordFile
 from holdfast.net.admission import Bans
 from holdfast.net.authentication import Methods
 from holdfast.node import NodeOptions
 from holdfast.quantity import format_duration, format_size, parse_percentage, parse_size
+from holdfast.rules.bridge_topic import parse_bridge_topic
 from holdfast.storage.history_options import HistoryOptions
 from holdfast.storage.reserve import Reserve
 
 POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
 
 # What SIGHUP puts in force; all else needs a restart.
-RELOADED = {"access", "api", "auth", "bans", "callback", "jwt", "log", "pipeline", "retainer", "tls"}
+RELOADED = {"access", "api", "auth", "bans", "bridge", "callback", "jwt", "log", "pipeline", "retainer", "tls"}
 FIXED = {"api.cors", "callback.at_once", "retainer.enable", "retainer.storage_type"}
 ACTIONS = {"publish": PUBLISH, "subscribe": SUBSCRIBE, "retain": RETAIN, "receive": RECEIVE, "all": ALL}
 
@@ -93,6 +102,60 @@ def log_servers(settings: Settings) -> ConnectionOptions:
         tls_key=cluster.key,
         max_message=cluster.batch,
         name=f"holdfast {cluster.node}",
+    )
+
+
+def bridges(settings: Settings) -> list[BridgeOptions]:
+    return [bridge_options(bridge) for bridge in settings.bridge]
+
+
+def parse_bridge(told: dict[str, Any]) -> BridgeOptions:
+    """Returns a bridge that was written as in the configuration; raises ConfigError with everything wrong with it."""
+    try:
+        bridge = Bridge.model_validate(told)
+    except ValidationError as error:
+        found = [{**detail, "loc": ("bridge", *detail["loc"])} for detail in error.errors()]
+        raise ConfigError("; ".join(str(describe(detail, {})) for detail in found)) from None  # type: ignore[arg-type]
+    problems = list(bridge_problems(bridge))
+    if problems:
+        raise ConfigError("; ".join(problems))
+    return bridge_options(bridge)
+
+
+def bridge_options(bridge: Bridge) -> BridgeOptions:
+    client_id = bridge.client_id or f"{socket.gethostname()}.{bridge.name}"
+    return BridgeOptions(
+        name=bridge.name,
+        addresses=tuple(bridge.address),
+        topics=tuple(parse_bridge_topic(line) for line in bridge.topic),
+        client_id=client_id,
+        local_client_id=bridge.local_client_id or f"local.{client_id}",
+        version=5 if bridge.protocol == "5" else 4,
+        username=bridge.username,
+        password_file=bridge.password_file,
+        local_username=bridge.local_username,
+        ca=bridge.ca,
+        cert=bridge.cert,
+        key=bridge.key,
+        insecure=bridge.insecure,
+        clean_session=bridge.clean_session,
+        session_expiry_s=int(bridge.session_expiry),
+        keep_alive_s=int(bridge.keep_alive),
+        notifications=bridge.notifications,
+        notification_topic=bridge.notification_topic,
+        notifications_local_only=bridge.notifications_local_only,
+        round_robin=bridge.round_robin,
+        start=bridge.start,
+        threshold=bridge.threshold,
+        idle_timeout_s=float(bridge.idle_timeout),
+        retry_s=float(bridge.retry),
+        retry_max_s=float(bridge.retry_max),
+        private=bridge.private,
+        outgoing_retain=bridge.outgoing_retain,
+        conflict=bridge.conflict,
+        max_inflight=bridge.max_inflight,
+        remember=bridge.remember,
+        told=bridge.model_dump(mode="json", exclude_unset=True),
     )
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import __version__, diagnostics
+from holdfast.bridge.bridges import Bridges, start_bridges
 from holdfast.broker.core import Broker
 from holdfast.broker.settings import Settings as BrokerSettings
 from holdfast.broker.settings import shared_settings
@@ -31,6 +32,7 @@ from holdfast.config.listener import Endpoint
 from holdfast.errors import UsageError
 from holdfast.from_settings import (
     access_rules,
+    bridges,
     broker_settings,
     fill_bans,
     fill_clients,
@@ -42,6 +44,7 @@ from holdfast.from_settings import (
     login_methods,
     needs_restart,
     node_options,
+    parse_bridge,
     password_file,
     retainer_policies,
     sensor_settings,
@@ -170,6 +173,9 @@ class Server:
         self.trimmed_at = 0
         self.http: HttpService | None = None
         self.node: ClusterNode | None = None
+        kept = settings.retainer.storage_type != "ram"
+        self.bridges = Bridges(self.driver, settings.data / "bridges" if kept else None, parse_bridge)
+        self.reloads: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         if self.loaded.settings.cluster.url:
@@ -187,6 +193,7 @@ class Server:
             self.driver.start()
         if self.storage is not None:
             self.every(1.0, self.storage.tick)
+        await start_bridges(self.bridges, bridges(self.loaded.settings))
         interval = self.loaded.settings.sys.interval
         if interval > 0:
             self.every(interval, self.publish_system)
@@ -334,6 +341,7 @@ class Server:
             started_at_ms=self.driver.now_ms(),
             storage_type=settings.retainer.storage_type,
             cluster=self.node,
+            bridges=self.bridges,
         )
         keys, users = api_secrets(settings)
         others = others_log_in(settings)
@@ -448,7 +456,10 @@ class Server:
             if self.http.authenticator.is_closed:
                 log.warning("nobody may use the API: clients log in, and there is no api.key_file")
         self.loaded = replace(loaded, settings=settings)
-        log.info("reloaded certificates, log level, users, access rules, bans, retainer limits and policies")
+        reload = self.loop.create_task(self.bridges.apply(bridges(settings)), name="reload-bridges")
+        self.reloads.add(reload)
+        reload.add_done_callback(self.reloads.discard)
+        log.info("reloaded certificates, log level, users, access rules, bans, retainer limits, policies and bridges")
         if ended:
             log.info("ended connections whose login does not hold any more", extra={"count": ended})
         if left:
@@ -465,6 +476,7 @@ class Server:
             timer.cancel()
         if self.http is not None:
             await self.http.stop()
+        await self.bridges.stop()
         log.info("stopping", extra={"clients": self.broker.counters.connected_now})
         self.driver.stop()
         if self.node is not None:

@@ -59,6 +59,20 @@ class ClusterView(Protocol):
     async def verify(self) -> dict[str, str]: ...
 
 
+class BridgesView(Protocol):
+    """The links to other brokers. A bridge is told as a table of the configuration."""
+
+    def status(self) -> list[dict[str, Any]]: ...
+
+    def told(self, name: str) -> dict[str, Any]: ...
+
+    async def add(self, told: dict[str, Any], replace: bool = False) -> dict[str, Any]: ...
+
+    async def remove(self, name: str) -> None: ...
+
+    async def test(self, told: dict[str, Any]) -> list[dict[str, object]]: ...
+
+
 @dataclass
 class ServerStatus:
     """`reached` says how far the followers are, `problems` what they complain of, `paused` why they write nothing for
@@ -76,6 +90,7 @@ class ServerStatus:
     started_at_ms: int = 0
     storage_type: str = "ram"
     cluster: ClusterView | None = None
+    bridges: BridgesView | None = None
 
     @property
     def broker(self) -> Broker:
