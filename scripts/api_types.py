@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from holdfast.api import cluster, v1, v5
+from holdfast.api import bridges, cluster, v1, v5
 from holdfast.api.app import add_health
 
 HEAD = """\
@@ -28,6 +28,7 @@ def openapi() -> Json:
     app = FastAPI()
     app.include_router(v1.router)
     app.include_router(cluster.router)
+    app.include_router(bridges.router)
     app.include_router(v5.router)
     add_health(app)
     return app.openapi()

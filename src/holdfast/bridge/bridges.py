@@ -7,7 +7,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -76,7 +76,7 @@ class Bridges:
         async with self.changing:
             for name in [name for name in self.running if name not in wanted]:
                 await self.end(name, forget=True)
-            for name, (options, origin) in wanted.items():
+            for options, origin in wanted.values():
                 await self.have(options, origin)
 
     async def have(self, options: BridgeOptions, origin: str) -> None:
@@ -130,6 +130,7 @@ class Bridges:
 
     async def add(self, told: dict[str, Any], replace: bool = False) -> dict[str, Any]:
         """Make a bridge, or change one; it is there after a restart. Raises UsageError."""
+        told, password = self.split_password(told)
         options = self.parse(told)
         there = self.running.get(options.name)
         if there is not None and there.origin == CONFIGURATION:
@@ -139,6 +140,8 @@ class Bridges:
         for one in self.running.values():
             if one.link.options.name != options.name and clashes(one.link.options, options):
                 raise UsageError(f"bridge {one.link.options.name!r} has the same client id, expected another one")
+        if password is not None:
+            options = self.parse({**told, "password_file": str(self.write_password(options.name, password))})
         self.made[options.name] = options.told
         self.write_made()
         async with self.changing:
@@ -154,10 +157,30 @@ class Bridges:
         async with self.changing:
             if name in self.running:
                 await self.end(name, forget=True)
+        if self.folder is not None:
+            (self.folder / f"{quote(name, safe='')}.password").unlink(missing_ok=True)
 
     async def test(self, told: dict[str, Any]) -> list[dict[str, object]]:
         """Whether a bridge as told would be let in, address by address."""
-        return await try_out(self.parse(told))
+        told, password = self.split_password(told)
+        options = self.parse(told)
+        return await try_out(options if password is None else replace(options, given_password=password.encode()))
+
+    def split_password(self, told: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+        """What was told, and the password in it. Who may make bridges may not have other files sent to strangers as
+        passwords: only those of the broker's own folder can be named.
+        """
+        told = dict(told)
+        password = told.pop("password", None)
+        if password is not None and not isinstance(password, str):
+            raise UsageError("expected a text as password")
+        named = told.get("password_file")
+        if named is not None and (self.folder is None or Path(str(named)).parent.resolve() != self.folder.resolve()):
+            raise UsageError(
+                f"expected password instead of password_file, or a file in {self.folder}: others can be named in the "
+                "configuration only"
+            )
+        return told, password
 
     # What is kept.
 
@@ -186,6 +209,22 @@ class Bridges:
         except (OSError, ValueError, TypeError, KeyError) as error:
             log.error("bridges made through the API cannot be read", extra={"file": str(path), "error": str(error)})
             return {}
+
+    def write_password(self, name: str, password: str) -> Path:
+        """Where a password is kept, for the broker's user alone. Whoever replaces it there has changed it: it is read
+        at each connect.
+        """
+        if self.folder is None:
+            raise UsageError("nothing is kept here (retainer.storage_type is ram): name a file in the configuration")
+        path = self.folder / f"{quote(name, safe='')}.password"
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            path.chmod(0o600)
+            path.write_text(f"{password}\n")
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error}") from error
+        return path
 
     def write_made(self) -> None:
         if self.folder is None:

@@ -51,6 +51,7 @@ class BridgeOptions:
     conflict: str = NEWEST
     max_inflight: int = 200
     remember: int = 1_000_000
+    given_password: bytes | None = None  # instead of a file, to try a bridge out
     told: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
@@ -68,7 +69,7 @@ class BridgeOptions:
     def password(self) -> bytes | None:
         """What the file holds now: passwords and tokens are replaced while the bridge runs. Raises UsageError."""
         if self.password_file is None:
-            return None
+            return self.given_password
         try:
             return self.password_file.read_bytes().rstrip(b"\r\n")
         except OSError as error:

@@ -35,6 +35,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "cluster": Command(
         "holdfast.cli.cluster", "app", "Look at the nodes of a cluster; drain, remove and compare them."
     ),
+    "bridge": Command("holdfast.cli.bridge", "app", "Look at the links to other brokers; try, make and end them."),
     "pipeline": Command("holdfast.cli.pipeline", "app", "Fold history with Spark: tables, the past, audit, report."),
     "demo": Command("holdfast_demo.command", "demo", "Show everything in about a minute, and prove it."),
     "passwd": Command("holdfast.cli.passwd", "passwd", "Create, change and delete users in a password file."),

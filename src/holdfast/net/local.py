@@ -1,7 +1,7 @@
 """A client in the broker's own process: the same connection as all others have, with memory in the place of a socket.
 
 `LocalPeer` is the broker's end, and `LocalTransport` what it takes for its socket. The other end reads with `read` and
-writes with `write`. What the broker writes is held up to the same mark as in a socket's buffer; then it is told to wait.
+writes with `feed`. What the broker writes is held up to the same mark as in a socket's buffer; then it has to wait.
 """
 
 import asyncio

@@ -7,6 +7,7 @@ import { explorer } from "/static/explorer.js";
 import { hygiene } from "/static/hygiene.js";
 import { clients } from "/static/clients.js";
 import { cluster } from "/static/cluster.js";
+import { bridges } from "/static/bridges.js";
 
 /** @import { Who } from "../api.d.ts" */
 /** @typedef {(page: HTMLElement, query: URLSearchParams) => (() => void) | void} Page opens it; gives what is to be done on leaving */
@@ -17,6 +18,7 @@ const ALWAYS = [
   ["explorer", "Explorer", explorer],
   ["hygiene", "Hygiene", hygiene],
   ["clients", "Clients", clients],
+  ["bridges", "Bridges", bridges],
 ];
 /** @type {[string, string, Page][]} */
 const IN_A_CLUSTER = [["cluster", "Cluster", cluster]];
