@@ -108,8 +108,6 @@ EXAMPLE_TABLES: Final = {
 # name = "cloud"
 # address = ["mqtts://broker.example:8883", "mqtts://spare.example:8883"]
 # username = "site7"
-# password_file = "cloud-password"
-# ca = "cloud-ca.pem"
 # topic = ["sensors/# out 1 \\"\\" site7/", "commands/# in 1 \\"\\" site7/", "shared/# both 1"]
 """,
 }

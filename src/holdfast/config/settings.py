@@ -566,12 +566,7 @@ class Cluster(Section):
 
 
 class Bridge(Section):
-    """One `[[bridge]]`: a link to another broker, over which topics go out, come in, or both.
-
-    A line of `topic` is one of mosquitto's: `PATTERN [out|in|both] [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]`, with `""` for
-    an empty prefix, and may end with `retain=strip` (nothing is kept on the other side), `retain=set` (everything is)
-    and `expiry=SECONDS`. Files are read anew at each connect. SIGHUP starts, stops and changes bridges one by one.
-    """
+    """One `[[bridge]]`: a link to another broker, over which topics go out, come in, or both."""
 
     name: BridgeName = Field(description="What it is called; no other bridge may have the name.")
     address: Annotated[list[BrokerUrl], BeforeValidator(one_or_many), Field(min_length=1)] = Field(
@@ -579,13 +574,17 @@ class Bridge(Section):
         "tried when one does not answer."
     )
     topic: Annotated[list[BridgeLine], BeforeValidator(one_or_many), Field(min_length=1)] = Field(
-        description="What goes over it, one line or several."
+        description="What goes over it, one line or several, as in mosquitto: `PATTERN [out, in or both] [QOS "
+        '[LOCAL-PREFIX [REMOTE-PREFIX]]]`, with `""` for an empty prefix. A line may end with `retain=strip` (nothing is '
+        "is kept on the other side), `retain=set` (everything is) and `expiry=SECONDS`."
     )
     protocol: Literal["5", "3.1.1"] = Field(default="5", description="The version of MQTT that is spoken to it.")
     client_id: str = Field(default="", description="Client id there; empty is the host's name and the bridge's.")
     local_client_id: str = Field(default="", description="Client id here; empty is `local.` and the one there.")
     username: str = Field(default="", description="User name there; empty is none.")
-    password_file: Path | None = Field(default=None, description="File with the password or token for it.")
+    password_file: Path | None = Field(
+        default=None, description="File with the password or token, read anew at each connect."
+    )
     local_username: str = Field(
         default="", description="The user whose rights it has here; empty is that of a client without a name."
     )
