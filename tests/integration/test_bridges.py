@@ -747,3 +747,30 @@ def test_the_metrics_name_each_bridge(make: Make, mosquitto: PersistentMosquitto
     text = bridge.api.get("/metrics").text
     assert f'holdfast_bridge_up{{bridge="{bridge.name}"}} 1.0' in text
     assert f'holdfast_bridge_messages_sent_total{{bridge="{bridge.name}"}} 0.0' in text
+
+
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+def test_a_snapshot_that_the_other_broker_cuts_comes_whole(
+    make: Make, here: BrokerProcess, unique: Unique, tmp_path: Path, protocol: str
+) -> None:
+    """By itself mosquitto keeps 1000 messages for a client at most, and drops the rest of a snapshot in silence."""
+    other = PersistentMosquitto(tmp_path / "cutting", "allow_anonymous true", "max_queued_messages 100")
+    with WireClient(other.port, 5) as client:
+        client.connect("filler")
+        for number in range(2000):
+            client.send_publish(f"{unique}/{number}", b"1", qos=0, retain=True)
+        client.publish(f"{unique}/last", b"1", qos=1, retain=True)
+    bridge = make(other.port, f"{unique}/# both 1", protocol=protocol)
+    bridge.in_sync()
+    topics = {f"{unique}/{number}" for number in [*range(2000), "last"]}
+    assert set(bridge.api.topics(filter=f"{unique}/#", limit=1000)) == topics
+    assert bridge.status()["sent"] == 0
+    bridge.cut()
+    clear(other.port, f"{unique}/7")
+    bridge.mend()
+    until(
+        lambda: set(bridge.api.topics(filter=f"{unique}/#", limit=1000)),
+        lambda found: found == topics - {f"{unique}/7"},
+        PATIENCE_S,
+    )
+    other.stop()

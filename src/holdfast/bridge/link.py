@@ -9,17 +9,18 @@ is sent, and never while messages of its topic are under way, so that no older v
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from holdfast.bridge.echoes import Echoes
 from holdfast.bridge.local import LocalClient
 from holdfast.bridge.memory import Memory
-from holdfast.bridge.merge import LOSES, SAME, STAYS, merge
+from holdfast.bridge.merge import LOSES, SAME, STAYS, TAKEN, merge
 from holdfast.bridge.options import LAZY, ONCE, BridgeOptions
 from holdfast.bridge.plan import MOST_HOPS, Plan, carry, digest, passed
 from holdfast.bridge.remote import RemoteClient, is_refusal
@@ -45,8 +46,12 @@ log = logging.getLogger("holdfast.bridge")
 ID_TOPIC: Final = b"$SYS/broker/bridges/id"
 QUIET_S: Final = 2.0  # brokers that do not mark the end of a snapshot have sent it when nothing new comes for so long
 LOOK_S: Final = 0.25
+UNKNOWN_BROKER_S: Final = 1.0  # for a Holdfast to say that it is one
+KNOWN_HOLDFAST_S: Final = 30.0
+NO_SNAPSHOT: Final = 2  # Retain Handling
+BESIDE: Final = 0  # the number of no connection: what came over another one
 WALK_PORTION: Final = 500
-BY_NAME: Final = 50
+BY_NAME: Final = 200
 
 CONNECTED: Final = "connected"
 CONNECTING: Final = "connecting"
@@ -108,7 +113,8 @@ class Link:
         self.since_ms = driver.now_ms()
         self.used_at_s = driver.loop.time()
         self.remote_id = ""
-        self.is_holdfast = memory.fact("holdfast") == "yes"
+        self.is_holdfast = False
+        self.marked = asyncio.Event()  # an end of a snapshot was marked: only a Holdfast does that
         self.knows_us = False  # the other broker kept our session: what is not there was deleted
         self.merging = False
         self.in_sync = False
@@ -177,7 +183,9 @@ class Link:
         self.state = ENDED
         self.say_state()
         if forget:
-            await asyncio.sleep(0)
+            await self.remote.say_goodbye()
+            if self.options.notifications:
+                self.publish_state(b"")
             self.driver.end_session(self.options.local_client_id)
             self.memory.remove()
         else:
@@ -196,12 +204,13 @@ class Link:
 
     def say_state(self) -> None:
         """`1` or `0`, retained, where mosquitto says it too."""
-        if not self.options.notifications:
-            return
+        if self.options.notifications:
+            self.publish_state(b"1" if self.state == CONNECTED else b"0")
+
+    def publish_state(self, value: bytes) -> None:
         publisher = SYSTEM
         if not self.options.state_topic.startswith("$SYS/"):
             publisher = Publisher(self.options.local_client_id, self.options.local_username, "5.0")
-        value = b"1" if self.state == CONNECTED else b"0"
         self.driver.publish(publisher, self.options.state_topic.encode(), value, 0, True)
 
     def on_connected(self, connack: ConnAck) -> None:
@@ -364,10 +373,10 @@ class Link:
         retain = (publish.retain and rule.retain == KEEP) or rule.retain == SET
         if publish.retain and self.merging:
             end = self.judge(topic, publish, content, rule)
-            if end in (SAME, STAYS):
+            if end in (SAME, STAYS) and self.is_copy(number, publish):
                 await self.remote.acknowledge_taken(number, publish)
                 return
-            retain = retain and end != LOSES
+            retain = retain and end in (SAME, TAKEN)
         if retain:
             self.memory.put(topic, content if publish.payload else None)
             if topic in self.crossing:
@@ -379,6 +388,15 @@ class Link:
         if self.merging and answer is not None and self.driver.broker.shared is not None:
             await answer  # the next one is judged by what this one has made
         self.to_acknowledge_there.put_nowait(Incoming(answer, number, publish))
+
+    def is_copy(self, number: int, publish: Publish) -> bool:
+        """Whether a retained message is of a snapshot, as far as that can be told; else somebody has just published it,
+        and whoever listens is to hear it.
+        """
+        if number == BESIDE or self.options.version != V5:
+            return True
+        properties = publish.properties
+        return not publish.payload or (properties is not None and properties.user_property("hf-offset") is not None)
 
     def is_own(self, publish: Publish, content: bytes) -> bool:
         if self.broker_id in passed(publish.properties):
@@ -417,12 +435,10 @@ class Link:
         both = self.memory.get(topic)
         if both is None or self.memory.see(topic):
             self.new_at_s = self.driver.loop.time()
-        if publish.properties is not None and publish.properties.user_property("hf-offset") is not None:
-            self.is_holdfast = True
         here = self.retained_digest(topic) if rule.retain != STRIP else both
         newer = self.is_newer(topic, publish.properties)
         end = merge(here, there, both, rule.goes_out, self.options.conflict, newer)
-        if end == SAME:
+        if end == SAME or rule.retain == STRIP:
             self.memory.put(topic, there)
         elif rule.goes_out and end in (STAYS, LOSES):
             self.counts.conflicts += end == LOSES
@@ -482,33 +498,51 @@ class Link:
             await self.remote.unsubscribe([one.encode() for one in sorted(before - wanted)])
         is_v5 = self.options.version == V5
         if is_v5:
-            await self.remote.subscribe([SubscriptionRequest(ID_TOPIC, 0)])
+            await self.recognise()
         for rule in self.plan.inward:
-            request = SubscriptionRequest(rule.remote_filter.encode(), rule.qos, is_v5, is_v5)
+            # Where the snapshot is read beside, it does not fill the queue of what is published meanwhile.
+            handling = 0 if self.is_holdfast or not is_v5 else NO_SNAPSHOT
+            request = SubscriptionRequest(rule.remote_filter.encode(), rule.qos, is_v5, is_v5, handling)
             properties: Properties | None = None
-            since = self.memory.fact(f"since {rule.remote_filter}") if self.knows_us or self.is_holdfast else None
-            if is_v5 and since is not None:
+            since = self.memory.fact(f"since {rule.remote_filter}")
+            if self.is_holdfast and since is not None:
                 self.asked_since[rule.remote_filter] = int(since)
                 properties = Properties()
                 properties.user_properties = [("holdfast-since", since)]
             check_granted(await self.remote.subscribe([request], properties), rule)
         self.memory.set_fact("subscribed", json.dumps(sorted(wanted)))
 
+    async def recognise(self) -> None:
+        """Ask which broker this is. A Holdfast marks the end of the answer, even where there is none."""
+        self.is_holdfast = False
+        self.marked.clear()
+        patience_s = KNOWN_HOLDFAST_S if self.memory.fact("holdfast") == "yes" else UNKNOWN_BROKER_S
+        await self.remote.subscribe([SubscriptionRequest(ID_TOPIC, 0)])
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.marked.wait(), patience_s)
+        self.memory.set_fact("holdfast", "yes" if self.is_holdfast else "no")
+
     async def until_snapshot_is_through(self) -> None:
-        while self.markers:
-            await asyncio.sleep(LOOK_S)
-            if self.is_holdfast:
-                continue  # it says where the end is
-            if self.driver.loop.time() - self.new_at_s > QUIET_S and self.remote.waiting == 0:
-                if self.knows_us:
-                    await self.find_gone_by_name()
-                return
+        if self.is_holdfast:
+            while self.markers:
+                await asyncio.sleep(LOOK_S)
+            return
+        if self.options.version == V5:
+            await self.read_beside(max(rule.qos for rule in self.plan.inward))
+        else:
+            while self.driver.loop.time() - self.new_at_s < QUIET_S or self.remote.waiting:
+                await asyncio.sleep(LOOK_S)
+        await self.read_beside(0)
+        if self.knows_us:
+            await self.find_gone_by_name()
 
     async def on_end_of_snapshot(self, told: dict[str, Any]) -> None:
         """Another Holdfast has sent what it has, or what has changed, of one filter."""
         self.is_holdfast = True
-        self.memory.set_fact("holdfast", "yes")
+        self.marked.set()
         topic_filter, version = str(told["filter"]), int(told["version"])
+        if topic_filter not in self.markers:
+            return
         await reached(self.to_acknowledge_there)
         await self.driver.durable()
         if told["full"] and version >= self.asked_since.pop(topic_filter, 0):
@@ -522,41 +556,51 @@ class Link:
         self.memory.set_fact(f"since {topic_filter}", str(version))
         self.markers.discard(topic_filter)
 
+    async def read_beside(self, qos: int) -> None:
+        """Read the snapshot of another broker on a connection of its own: some stop at a queue limit at QoS 1 and 2,
+        and do not say so, but not at QoS 0. Only what has not come otherwise counts: between two connections there is
+        no order.
+        """
+        async for publish in self.look([rule.remote_filter.encode() for rule in self.plan.inward], qos):
+            rule = self.plan.incoming(publish.topic)
+            if rule is not None and not self.memory.is_seen(rule.to_local(publish.topic)):
+                publish.qos = min(qos, publish.qos) if qos else min(1, rule.qos)  # which was it published with?
+                await self.take_in(BESIDE, publish)
+
     async def find_gone_by_name(self) -> None:
-        """Ask another broker for each topic that its snapshot did not have: it may have been cut."""
+        """Ask another broker for each topic that was not there: only an answer about it alone is an answer."""
         for portion in self.memory.topics(self.memory.generation):
             rules = {topic: self.plan.incoming_here(topic) for topic in portion}
             names = {rule.to_remote(topic): topic for topic, rule in rules.items() if rule is not None}
             wanted = list(names)
             for start in range(0, len(wanted), BY_NAME):
                 asked = wanted[start : start + BY_NAME]
-                there = await self.ask_by_name(asked)
+                there = {publish.topic async for publish in self.look(asked, 0)}
                 for name in asked:
                     rule = rules[names[name]]
-                    if name not in there and rule is not None:
+                    if name not in there and rule is not None and not self.memory.is_seen(names[name]):
                         await self.take_gone(names[name], rule)
 
-    async def ask_by_name(self, names: list[bytes]) -> set[bytes]:
-        """Those of the topics that are retained on the other broker."""
+    async def look(self, filters: list[bytes], qos: int) -> AsyncIterator[Publish]:
+        """What is retained on the other broker, as another client of it is told, until it is quiet."""
         options = replace(
             self.remote.make_options(),
             client_id=f"{self.options.client_id}-look",
             clean_start=True,
             will=None,
+            properties=None,
             is_bridge=False,
             reconnect=False,
         )
-        found: set[bytes] = set()
         async with Client(self.remote.endpoint, options) as client:
-            await client.subscribe([SubscriptionRequest(name, 0) for name in names])
-            while len(found) < len(names):
+            await client.subscribe([SubscriptionRequest(one, qos) for one in filters])
+            while True:
                 try:
                     publish = await asyncio.wait_for(client.receive(), QUIET_S)
                 except TimeoutError:
-                    break
+                    return
                 if publish.retain:
-                    found.add(publish.topic)
-        return found
+                    yield publish
 
     async def take_gone(self, topic: bytes, rule: BridgeTopic) -> None:
         """The other side has deleted a topic while the link was down."""

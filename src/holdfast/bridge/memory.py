@@ -75,6 +75,11 @@ class Memory:
         )
         return found.rowcount > 0
 
+    def is_seen(self, topic: bytes) -> bool:
+        """Whether it is known what became of the topic in this generation."""
+        row = self.database.execute("select seen from topic where name = ?", (topic,)).fetchone()
+        return row is not None and row[0] >= self.generation
+
     def next_generation(self) -> None:
         self.generation += 1
         self.set_fact("generation", str(self.generation))

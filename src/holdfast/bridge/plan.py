@@ -5,11 +5,9 @@ from typing import Final
 
 from holdfast.broker.topics import matches
 from holdfast.protocol.mqtt.properties import Properties
-from holdfast.rules.bridge_topic import BridgeTopic
+from holdfast.rules.bridge_topic import VIA, BridgeTopic
 from holdfast.service.messages import decode_forwarded
 
-# The brokers that a message has passed on its way over bridges, one user property for each.
-VIA: Final = "holdfast-via"
 MOST_HOPS: Final = 16
 # What is about the way and not about the message.
 NOT_CONTENT: Final = frozenset([VIA, "hf-offset", "hf-stored-at", "hf-publisher"])

@@ -29,6 +29,7 @@ from holdfast.protocol.mqtt.reasons import (
 log = logging.getLogger("holdfast.bridge")
 
 CONNECT_TIMEOUT_S: Final = 10.0
+GOODBYE_S: Final = 5.0
 # A will below $SYS is more than some brokers allow, and they say no more than this.
 MAY_BE_THE_WILL: Final = (NOT_AUTHORIZED, return_code_311(NOT_AUTHORIZED), BAD_USERNAME_OR_PASSWORD)
 
@@ -119,13 +120,30 @@ class RemoteClient(Client):
         if not self._resting:  # else there is more to come, later
             super()._end(failure)
 
+    async def say_goodbye(self) -> None:
+        """Leave nothing behind on the other broker, if it can be reached: no session, and no word of the bridge."""
+        if not self.connects:
+            return
+        properties = None if self.bridge.version != V5 else Properties()
+        try:
+            options = replace(self.make_options(), clean_start=True, will=None, reconnect=False, properties=properties)
+            async with asyncio.timeout(GOODBYE_S), Client(self.endpoint, options) as client:
+                if self.has_will:
+                    await client.publish(self.bridge.state_topic, b"", 1, True)
+        except (ConnectionFailed, UsageError, TimeoutError) as error:
+            log.info("the other broker keeps the session", extra={"bridge": self.bridge.name, "error": str(error)})
+
     def drop(self) -> None:
         """Lose the connection, to make another one."""
         if self._connection is not None:
             asyncio.create_task(self._connection.abort("another address is preferred"))  # noqa: RUF006
 
     async def acknowledge_taken(self, connection_number: int, publish: Publish) -> None:
-        """Acknowledge what was taken: a QoS 2 message also on a later connection, where its repeat was passed over."""
+        """Acknowledge what was taken: a QoS 2 message also on a later connection, where its repeat was passed over.
+        What came on no connection of this client, number 0, was acknowledged there.
+        """
+        if connection_number == 0:
+            return
         if publish.qos < 2:
             self.acknowledge(connection_number, publish)
             return

@@ -42,6 +42,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "check-config": Command("holdfast.cli.check_config", "check_config", "Show the effective settings and problems."),
     "bench": Command("holdfast_bench.command", "bench", "Put load on any MQTT broker and measure it."),
     "import": Command("holdfast.cli.import_", "import_", "Move in from mosquitto, EMQX or any MQTT broker."),
+    "migrate": Command("holdfast.cli.migrate", "migrate", "Move from another broker while both work."),
     "doctor": Command("holdfast.cli.doctor", "doctor", "Check a data folder, and repair it on request."),
 }
 

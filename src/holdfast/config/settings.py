@@ -575,7 +575,7 @@ class Bridge(Section):
     )
     topic: Annotated[list[BridgeLine], BeforeValidator(one_or_many), Field(min_length=1)] = Field(
         description="What goes over it, one line or several, as in mosquitto: `PATTERN [out, in or both] [QOS "
-        '[LOCAL-PREFIX [REMOTE-PREFIX]]]`, with `""` for an empty prefix. A line may end with `retain=strip` (nothing is '
+        '[LOCAL-PREFIX [REMOTE-PREFIX]]]`, with `""` for an empty prefix. A line may end with `retain=strip` (nothing '
         "is kept on the other side), `retain=set` (everything is) and `expiry=SECONDS`."
     )
     protocol: Literal["5", "3.1.1"] = Field(default="5", description="The version of MQTT that is spoken to it.")

@@ -18,7 +18,9 @@ STRIP: Final = "strip"
 SET: Final = "set"
 RETAINS: Final = (KEEP, STRIP, SET)
 
-EMPTY: Final = '""'
+# The brokers that a message has passed on its way over bridges, one user property for each.
+VIA: Final = "holdfast-via"
+
 FORM: Final = "PATTERN [out|in|both] [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]] [retain=keep|strip|set] [expiry=SECONDS]"
 
 

@@ -1,0 +1,117 @@
+"""Two brokers that a bridge keeps equal while clients move: are they? Topic by topic, while both go on working.
+
+A topic that differs is looked at again, alone and several times: what changed while it was read is no difference. It is
+the same when what the new broker has is what the old one had just before, or just after.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.migration.destination import RunningBroker, portions
+from holdfast.migration.inventory import FoundMessage
+from holdfast.migration.live_broker import LiveBroker
+from holdfast.protocol.mqtt.packets import V5
+from holdfast.rules.bridge_topic import VIA
+from holdfast.service.messages import decode_forwarded
+
+ROUNDS: Final = 8
+BETWEEN_S: Final = 0.5
+AT_ONCE: Final = 100
+
+Content = tuple[object, ...]
+Progress = Callable[[str, int], None]
+
+
+@dataclass
+class Comparison:
+    """Topics by what is wrong with them; `same` counts the others."""
+
+    same: int = 0
+    missing: list[str] = field(default_factory=list)  # on the old broker only
+    extra: list[str] = field(default_factory=list)  # on the new broker only
+    different: list[str] = field(default_factory=list)
+
+    @property
+    def is_equal(self) -> bool:
+        return not self.missing and not self.extra and not self.different
+
+
+class Audit:
+    """`get` reads one topic of the new broker."""
+
+    def __init__(
+        self, old: LiveBroker, new: RunningBroker, get: Callable[[str], FoundMessage | None], on_progress: Progress
+    ) -> None:
+        self.old = old
+        self.new = new
+        self.get = get
+        self.on_progress = on_progress
+
+    async def compare(self) -> Comparison:
+        there = contents((await self.old.retained()).values(), self.has_properties)
+        here = contents(visible((await self.new.retained()).values()), self.has_properties)
+        topics = there.keys() | here.keys()
+        suspects = {topic for topic in topics if there.get(topic) != here.get(topic)}
+        for _ in range(ROUNDS):
+            if not suspects:
+                break
+            self.on_progress("looking again at", len(suspects))
+            await asyncio.sleep(BETWEEN_S)
+            suspects = await self.still_different(sorted(suspects))
+        return await self.named(suspects, len(topics) - len(suspects))
+
+    @property
+    def has_properties(self) -> bool:
+        return self.old.options.version == V5
+
+    async def still_different(self, topics: list[bytes]) -> set[bytes]:
+        found: set[bytes] = set()
+        for _, portion in portions(topics, AT_ONCE):
+            before = await self.there(portion)
+            here = self.here(portion)
+            after = await self.there(portion)
+            found |= {topic for topic in portion if here.get(topic) not in (before.get(topic), after.get(topic))}
+        return found
+
+    async def there(self, topics: list[bytes]) -> dict[bytes, Content]:
+        return contents((await self.old.snapshot(topics, 0, set(topics))).values(), self.has_properties)
+
+    def here(self, topics: list[bytes]) -> dict[bytes, Content]:
+        found = (self.get(topic.decode()) for topic in topics)
+        return contents((one for one in found if one is not None), self.has_properties)
+
+    async def named(self, suspects: set[bytes], same: int) -> Comparison:
+        found = Comparison(same)
+        for _, portion in portions(sorted(suspects), AT_ONCE):
+            there, here = await self.there(portion), self.here(portion)
+            for topic in portion:
+                name = topic.decode()
+                if topic not in here and topic in there:
+                    found.missing.append(name)
+                elif topic in here and topic not in there:
+                    found.extra.append(name)
+                else:
+                    found.different.append(name)
+        return found
+
+
+def visible(messages: Iterable[FoundMessage]) -> Iterable[FoundMessage]:
+    """No wildcard reaches topics that begin with `$`, and no bridge takes them along."""
+    return (message for message in messages if not message.topic.startswith(b"$"))
+
+
+def contents(messages: Iterable[FoundMessage], with_properties: bool) -> dict[bytes, Content]:
+    return {message.topic: content_of(message, with_properties) for message in messages}
+
+
+def content_of(message: FoundMessage, with_properties: bool) -> Content:
+    """What a subscriber is sent, as far as both brokers can say it; the QoS of a snapshot is its subscription's."""
+    if not with_properties or not message.properties:
+        return (message.payload,)
+    properties = decode_forwarded(message.properties)
+    pairs = [pair for pair in properties.user_properties or [] if pair[0] != VIA]
+    carried = (properties.content_type, properties.response_topic, properties.correlation_data)
+    found = (*carried, properties.payload_format, pairs)
+    return (message.payload,) if found == (None, None, None, None, []) else (message.payload, *found)
