@@ -150,6 +150,7 @@ def bridge_options(bridge: Bridge) -> BridgeOptions:
         idle_timeout_s=float(bridge.idle_timeout),
         retry_s=float(bridge.retry),
         retry_max_s=float(bridge.retry_max),
+        quiet_s=float(bridge.quiet),
         private=bridge.private,
         outgoing_retain=bridge.outgoing_retain,
         conflict=bridge.conflict,

@@ -22,6 +22,8 @@ from wire import P, Publish, WireClient
 
 PATIENCE_S = 120.0
 
+QUICK = {"retry": "100ms", "retry_max": "500ms", "quiet": "700ms"}
+
 Make = Callable[..., "Bridge"]
 
 
@@ -53,7 +55,7 @@ class Bridge:
         self.api = api
         self.link = link
         self.name = name
-        self.told = {"name": name, "address": link.url, "retry": "100ms", "retry_max": "500ms", **told}
+        self.told = {"name": name, "address": link.url, **QUICK, **told}
         api.ok("POST", "/api/v1/bridges", json=self.told)
 
     def status(self) -> dict[str, Any]:

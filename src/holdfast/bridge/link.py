@@ -44,10 +44,8 @@ log = logging.getLogger("holdfast.bridge")
 
 # Where a broker with bridges says which one it is, for those who bridge to it.
 ID_TOPIC: Final = b"$SYS/broker/bridges/id"
-QUIET_S: Final = 2.0  # brokers that do not mark the end of a snapshot have sent it when nothing new comes for so long
 LOOK_S: Final = 0.25
-UNKNOWN_BROKER_S: Final = 1.0  # for a Holdfast to say that it is one
-KNOWN_HOLDFAST_S: Final = 30.0
+KNOWN_HOLDFAST_S: Final = 30.0  # for one that was a Holdfast to say that it still is
 NO_SNAPSHOT: Final = 2  # Retain Handling
 BESIDE: Final = 0  # the number of no connection: what came over another one
 WALK_PORTION: Final = 500
@@ -516,7 +514,7 @@ class Link:
         """Ask which broker this is. A Holdfast marks the end of the answer, even where there is none."""
         self.is_holdfast = False
         self.marked.clear()
-        patience_s = KNOWN_HOLDFAST_S if self.memory.fact("holdfast") == "yes" else UNKNOWN_BROKER_S
+        patience_s = KNOWN_HOLDFAST_S if self.memory.fact("holdfast") == "yes" else self.options.quiet_s
         await self.remote.subscribe([SubscriptionRequest(ID_TOPIC, 0)])
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.marked.wait(), patience_s)
@@ -530,7 +528,7 @@ class Link:
         if self.options.version == V5:
             await self.read_beside(max(rule.qos for rule in self.plan.inward))
         else:
-            while self.driver.loop.time() - self.new_at_s < QUIET_S or self.remote.waiting:
+            while self.driver.loop.time() - self.new_at_s < self.options.quiet_s or self.remote.waiting:
                 await asyncio.sleep(LOOK_S)
         await self.read_beside(0)
         if self.knows_us:
@@ -596,7 +594,7 @@ class Link:
             await client.subscribe([SubscriptionRequest(one, qos) for one in filters])
             while True:
                 try:
-                    publish = await asyncio.wait_for(client.receive(), QUIET_S)
+                    publish = await asyncio.wait_for(client.receive(), self.options.quiet_s)
                 except TimeoutError:
                     return
                 if publish.retain:

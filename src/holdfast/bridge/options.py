@@ -46,6 +46,7 @@ class BridgeOptions:
     idle_timeout_s: float = 60.0
     retry_s: float = 1.0
     retry_max_s: float = 30.0
+    quiet_s: float = 2.0
     private: bool = True
     outgoing_retain: bool = True
     conflict: str = NEWEST

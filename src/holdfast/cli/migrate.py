@@ -97,7 +97,7 @@ def migrate(
         return
     location = parse_url(source)
     login = from_key or (f"{location.username}:{location.password or ''}" if location.username else "")
-    told = table_of(source, login, topic_filter, protocol, cafile, insecure)
+    told = table_of(source, login, topic_filter, protocol, cafile, insecure) | {"quiet": quiet}
     begin(api, told, as_json)
     with Bar("agreeing") as bar:
         status = until_in_sync(api, wait, bar)

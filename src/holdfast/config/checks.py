@@ -87,6 +87,8 @@ def bridge_problems(bridge: Bridge) -> Iterator[str]:
         yield "expected a username with password_file: MQTT 3.1.1 has no password alone"
     if (bridge.cert is None) != (bridge.key is None):
         yield "expected cert and key, or neither"
+    if bridge.quiet <= 0:
+        yield "expected quiet above 0"
     if bridge.retry <= 0 or bridge.retry_max < bridge.retry:
         yield "expected retry above 0, and retry_max no less than that"
 

@@ -625,6 +625,11 @@ class Bridge(Section):
     idle_timeout: Duration = Field(default=60, description="A lazy bridge disconnects after so long without a message.")
     retry: Duration = Field(default=1, description="Wait before the first attempt to connect again; doubles with each.")
     retry_max: Duration = Field(default=30, description="Longest wait between two attempts.")
+    quiet: Duration = Field(
+        default=2,
+        description="A broker that does not mark the end of its retained messages has sent them all when no more come "
+        "for so long.",
+    )
     private: bool = Field(
         default=True,
         description="Whether MQTT 3.1.1 tells the other broker that this is a bridge, as mosquitto does (protocol "

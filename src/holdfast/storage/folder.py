@@ -4,6 +4,7 @@ lock           held while a broker runs
 journal/       segments, and the page that says how far they are durable
 state/         LMDB
 history/       the Delta table; history.lock beside it
+bridges/       what bridges remember of the other side, and those that were made through the API
 erasures/      what operators have asked to be erased from the history
 quarantine/    bytes that could not be read, kept for an operator who wants to look
 """
