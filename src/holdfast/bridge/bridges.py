@@ -26,6 +26,7 @@ log = logging.getLogger("holdfast.bridge")
 CONFIGURATION: Final = "configuration"
 API: Final = "api"
 RESTART_S: Final = 5.0
+STOP_S: Final = 2.0
 
 
 @dataclass
@@ -59,8 +60,10 @@ class Bridges:
         if self.watcher is not None:
             self.watcher.cancel()
         async with self.changing:
-            await asyncio.gather(*(one.link.stop() for one in self.running.values()), return_exceptions=True)
+            ending = [asyncio.ensure_future(one.link.stop()) for one in self.running.values()]
             self.running.clear()
+            if ending:  # the other side may be slow to go, and nobody waits for it
+                await asyncio.wait(ending, timeout=STOP_S)
 
     async def apply(self, configured: list[BridgeOptions]) -> None:
         """Have these, and those made through the API, and no others."""

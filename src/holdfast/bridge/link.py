@@ -49,6 +49,7 @@ KNOWN_HOLDFAST_S: Final = 30.0  # for one that was a Holdfast to say that it sti
 NO_SNAPSHOT: Final = 2  # Retain Handling
 BESIDE: Final = 0  # the number of no connection: what came over another one
 WALK_PORTION: Final = 500
+BETWEEN_WALKS_S: Final = 10.0
 BY_NAME: Final = 200
 
 CONNECTED: Final = "connected"
@@ -83,11 +84,14 @@ class Outgoing:
 
 @dataclass(frozen=True)
 class Incoming:
-    """A message that was published here, and is acknowledged there once that is durable."""
+    """A message that was published here, and is acknowledged there once that is durable. `topic` is that of one to be
+    retained, here.
+    """
 
     answer: asyncio.Future[Any] | None
     number: int
     taken: Publish
+    topic: bytes
 
 
 class Link:
@@ -123,6 +127,7 @@ class Link:
         self.crossing: Counter[bytes] = Counter()  # retained messages that go out and are not acknowledged, by topic
         self.crossed: set[bytes] = set()  # of these, topics for which one came in meanwhile
         self.losses = self.count_losses()
+        self.walked_at_s = 0.0
         self.unproven: OrderedDict[bytes, float] = OrderedDict()  # retained, sent at QoS 0: nobody says it arrived
         self.calm_at = -1  # the log's position when nothing was under way the last time
         self.turn = asyncio.Lock()  # to send: what is looked up is sent before anything newer
@@ -138,10 +143,8 @@ class Link:
 
     async def run(self) -> None:
         delay_s = self.options.retry_s
-        while (
-            True
-        ):  # the broker itself may not be ready for the bridge: a right that is missing, a node that catches up
-            try:
+        while True:
+            try:  # the broker itself may not be ready for the bridge: a right is missing, a node catches up
                 await self.local.connect()
                 await self.local.listen_to({t.local_filter.encode(): t.qos for t in reversed(self.plan.outward)})
                 break
@@ -237,8 +240,10 @@ class Link:
             self.unsure.add(topic)
         self.unproven.clear()
         self.memory.flush()
-        self.set_state(CONNECTING)
+        self.set_state(ENDED if self.options.start == ONCE else CONNECTING)
         self.say_state()
+        if self.options.start == ONCE:
+            self.tasks.append(self.driver.loop.create_task(self.remote.rest(), name=f"bridge-{self.options.name}-end"))
 
     # Out.
 
@@ -288,7 +293,12 @@ class Link:
             answer = await self.remote.send(packet)
             self.counts.sent += 1
         except UsageError as error:  # larger than the other broker takes
-            self.refuse(packet.topic, str(error))
+            self.refuse(packet.topic, str(error), topic if retain else b"")
+        except asyncio.CancelledError:  # the link was lost, and nobody knows whether it left
+            if retain:
+                self.crossed.add(topic)
+                self.on_crossed(topic)
+            raise
         self.to_acknowledge_here.put_nowait(Outgoing(answer, number, taken, topic if retain else b""))
 
     def note_sent(self, topic: bytes, content: bytes | None, qos: int) -> None:
@@ -319,7 +329,8 @@ class Link:
                 continue
             reply = await one.answer if one.answer is not None else None
             if is_refusal(reply):
-                self.refuse(one.topic or (one.taken.topic if one.taken is not None else b""), reason_name(reply.reason))
+                name = one.topic or (one.taken.topic if one.taken is not None else b"")
+                self.refuse(name, reason_name(reply.reason), one.topic)
             if one.topic:
                 self.on_crossed(one.topic)
             if one.taken is not None:
@@ -339,7 +350,10 @@ class Link:
                 self.memory.doubt(topic)
                 self.unsure.add(topic)
 
-    def refuse(self, topic: bytes, why: str) -> None:
+    def refuse(self, topic: bytes, why: str, not_kept: bytes = b"") -> None:
+        """Count a message that one side would not have; the retained topic `not_kept` is not the same on both then."""
+        if not_kept:
+            self.memory.put(not_kept, None)
         if self.counts.refused == 0:
             log.warning(
                 "a message of a bridge is refused; more are counted",
@@ -385,7 +399,8 @@ class Link:
         answer = await self.local.send(Publish(topic, publish.payload, publish.qos, retain, False, 0, to))
         if self.merging and answer is not None and self.driver.broker.shared is not None:
             await answer  # the next one is judged by what this one has made
-        self.to_acknowledge_there.put_nowait(Incoming(answer, number, publish))
+        kept = topic if retain and publish.payload else b""
+        self.to_acknowledge_there.put_nowait(Incoming(answer, number, publish, kept))
 
     def is_copy(self, number: int, publish: Publish) -> bool:
         """Whether a retained message is of a snapshot, as far as that can be told; else somebody has just published it,
@@ -414,6 +429,8 @@ class Link:
             reply = await one.answer if one.answer is not None else None
             if is_refusal(reply):
                 self.refuse(one.taken.topic, reason_name(reply.reason))
+            if one.topic and self.retained(one.topic) is None:
+                self.memory.put(one.topic, None)  # by a limit or a policy: that is no deletion to be told there
             if self.to_acknowledge_there.empty():
                 self.memory.flush()
             await self.remote.acknowledge_taken(one.number, one.taken)
@@ -468,20 +485,31 @@ class Link:
         if not self.knows_us and not self.options.clean_session and self.memory.fact("met") == "yes":
             await self.doubt_all()
         self.memory.set_fact("met", "yes")
+        await self.note_plan()
         if self.plan.inward:
             self.memory.next_generation()
             self.new_at_s = self.driver.loop.time()
             self.markers = {rule.remote_filter for rule in self.plan.inward}
             await self.subscribe()
             await self.until_snapshot_is_through()
+            await reached(self.to_acknowledge_there)
         self.merging = False
         await self.send_changes()
         self.in_sync = True
         self.memory.flush()
         log.info("bridge synchronised", extra={"bridge": self.options.name})
 
+    async def note_plan(self) -> None:
+        """With other lines than before other topics meet: all of them are compared anew."""
+        plan = json.dumps([self.options.version, *map(str, self.options.topics)])
+        before = self.memory.fact("plan")
+        if before is not None and before != plan:
+            self.memory.forget_facts("since ")
+            await self.doubt_all()
+        self.memory.set_fact("plan", plan)
+
     async def doubt_all(self) -> None:
-        """The other broker has forgotten us, and maybe its messages: what goes out is sent again."""
+        """Send again what goes out: the other broker has forgotten us, maybe its messages too, or the lines changed."""
         self.memory.set_fact("local version", "0")
         for portion in self.memory.topics():
             for topic in portion:
@@ -681,10 +709,6 @@ class Link:
             now_s = self.driver.loop.time()
             if self.options.start == LAZY:
                 await self.rest_or_wake(now_s)
-            elif self.options.start == ONCE and self.remote.connects and not self.remote.is_connected:
-                await self.remote.rest()
-                self.set_state(ENDED)
-                return
             if not self.remote.is_connected:
                 continue
             if self.in_sync:
@@ -699,8 +723,11 @@ class Link:
         for topic in list(self.unsure):
             await self.send_retained(topic)
         losses = self.count_losses()
-        if losses != self.losses:  # some message of somebody was dropped, or has expired: it may have been one of these
+        now_s = self.driver.loop.time()
+        if losses != self.losses and now_s - self.walked_at_s > BETWEEN_WALKS_S:
+            # Some message of somebody was dropped, or has expired: it may have been one of these.
             self.losses = losses
+            self.walked_at_s = now_s
             await self.send_changes()
         calm = not self.unsure and self.local.waiting_messages == 0 and not self.crossing
         if calm and self.calm_at >= 0:

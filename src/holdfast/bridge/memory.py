@@ -109,6 +109,11 @@ class Memory:
         self.begin()
         self.database.execute("insert or replace into fact values (?, ?)", (name, value))
 
+    def forget_facts(self, start: str) -> None:
+        """Those whose name begins so."""
+        self.begin()
+        self.database.execute("delete from fact where substr(name, 1, ?) = ?", (len(start), start))
+
     def begin(self) -> None:
         if not self.changing:
             self.database.execute("begin")
