@@ -141,8 +141,8 @@ class Listener:
         self.found: list[tuple[str, str, bool]] = []
 
     def all(self, quiet_s: float = 1.0) -> list[tuple[str, str, bool]]:
-        """Everything that has come, until nothing does for a while."""
-        while True:
+        """Everything that has come, until nothing does for a while, or there is no end to it."""
+        while len(self.found) < 1000:
             try:
                 packet = self.client.recv(quiet_s)
             except (TimeoutError, AssertionError):
@@ -150,6 +150,7 @@ class Listener:
             if isinstance(packet, Publish):
                 self.client.ack(packet)
                 self.found.append((packet.topic, packet.payload.decode(), packet.retain))
+        return self.found
 
     def until(self, count: int) -> list[tuple[str, str, bool]]:
         return list(until(lambda: self.all(0.2), lambda found: len(found) >= count, PATIENCE_S))

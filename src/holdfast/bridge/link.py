@@ -393,7 +393,7 @@ class Link:
             self.memory.put(topic, content if publish.payload else None)
             if topic in self.crossing:
                 self.crossed.add(topic)
-        to = carry(publish.properties, rule.expiry_s)
+        to = carry(publish.properties, rule.expiry_s, self.remote_id)
         self.used_at_s = self.driver.loop.time()
         self.counts.received += 1
         answer = await self.local.send(Publish(topic, publish.payload, publish.qos, retain, False, 0, to))
