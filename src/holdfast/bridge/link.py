@@ -49,6 +49,7 @@ KNOWN_HOLDFAST_S: Final = 30.0  # for one that was a Holdfast to say that it sti
 NO_SNAPSHOT: Final = 2  # Retain Handling
 BESIDE: Final = 0  # the number of no connection: what came over another one
 WALK_PORTION: Final = 500
+CONTESTED_S: Final = 30.0  # a message from there is later than one of ours that arrived there so long ago
 BETWEEN_WALKS_S: Final = 10.0
 BY_NAME: Final = 200
 
@@ -125,12 +126,14 @@ class Link:
         self.asked_since: dict[str, int] = {}
         self.unsure: set[bytes] = set()  # topics to be looked at again when nothing of them is under way
         self.crossing: Counter[bytes] = Counter()  # retained messages that go out and are not acknowledged, by topic
-        self.crossed: set[bytes] = set()  # of these, topics for which one came in meanwhile
+        self.sent_lately: OrderedDict[bytes, float] = OrderedDict()  # retained topics that go both ways, and when
+        self.contested: set[bytes] = set()  # topics set on both sides at once: the other side knows which came last
         self.losses = self.count_losses()
         self.walked_at_s = 0.0
         self.unproven: OrderedDict[bytes, float] = OrderedDict()  # retained, sent at QoS 0: nobody says it arrived
         self.calm_at = -1  # the log's position when nothing was under way the last time
         self.turn = asyncio.Lock()  # to send: what is looked up is sent before anything newer
+        self.turn_in = asyncio.Lock()  # to publish here, for the same reason
         self.to_acknowledge_here: asyncio.Queue[Outgoing | asyncio.Event] = asyncio.Queue()
         self.to_acknowledge_there: asyncio.Queue[Incoming | asyncio.Event] = asyncio.Queue()
         self.tasks: list[asyncio.Task[None]] = []
@@ -284,7 +287,7 @@ class Link:
         packet = Publish(rule.to_remote(topic), payload, min(message.qos, rule.qos), retain, False, 0, to)
         content = digest(payload, properties.forward if properties is not None else b"", self.options.version)
         if retain:
-            self.note_sent(topic, content if payload else None, packet.qos)
+            self.note_sent(topic, content if payload else None, packet.qos, rule)
         if self.options.version != V5 and not self.remote.is_private and self.plan.incoming(packet.topic) is not None:
             self.echoes.expect(packet.topic, content, self.driver.loop.time())
         self.used_at_s = self.driver.loop.time()
@@ -296,12 +299,13 @@ class Link:
             self.refuse(packet.topic, str(error), topic if retain else b"")
         except asyncio.CancelledError:  # the link was lost, and nobody knows whether it left
             if retain:
-                self.crossed.add(topic)
                 self.on_crossed(topic)
+                self.memory.doubt(topic)
+                self.unsure.add(topic)
             raise
         self.to_acknowledge_here.put_nowait(Outgoing(answer, number, taken, topic if retain else b""))
 
-    def note_sent(self, topic: bytes, content: bytes | None, qos: int) -> None:
+    def note_sent(self, topic: bytes, content: bytes | None, qos: int, rule: BridgeTopic) -> None:
         """The other side is about to have this retained. If it is not what is retained here now, that may be on its
         way, or may have been dropped: the topic is looked at again.
         """
@@ -309,12 +313,11 @@ class Link:
         self.crossing[topic] += 1
         if self.retained_digest(topic) != content:
             self.unsure.add(topic)
+        now_s = self.driver.loop.time()
         if qos == 0:
-            now_s = self.driver.loop.time()
-            self.unproven[topic] = now_s
-            self.unproven.move_to_end(topic)
-            while self.unproven and next(iter(self.unproven.values())) < now_s - 2 * self.options.keep_alive_s:
-                self.unproven.popitem(last=False)
+            note_time(self.unproven, topic, now_s, 2 * self.options.keep_alive_s)
+        if rule.comes_in:
+            note_time(self.sent_lately, topic, now_s, CONTESTED_S)
 
     def keeps_there(self, retain: bool, rule: BridgeTopic) -> bool:
         if rule.retain == STRIP or not self.options.outgoing_retain:
@@ -339,16 +342,10 @@ class Link:
                 self.local.acknowledge(one.number, one.taken)
 
     def on_crossed(self, topic: bytes) -> None:
-        """A retained message has arrived there. If one came from there meanwhile, nobody knows whose was the last, and
-        ours is said once more.
-        """
+        """A retained message has arrived there, or will not."""
         self.crossing[topic] -= 1
         if self.crossing[topic] <= 0:
             del self.crossing[topic]
-            if topic in self.crossed:
-                self.crossed.discard(topic)
-                self.memory.doubt(topic)
-                self.unsure.add(topic)
 
     def refuse(self, topic: bytes, why: str, not_kept: bytes = b"") -> None:
         """Count a message that one side would not have; the retained topic `not_kept` is not the same on both then."""
@@ -371,7 +368,8 @@ class Link:
             elif publish.topic == ID_TOPIC:
                 self.remote_id = publish.payload.decode(errors="replace")
             else:
-                await self.take_in(number, publish)
+                async with self.turn_in:
+                    await self.take_in(number, publish)
 
     async def take_in(self, number: int, publish: Publish) -> None:
         rule = self.plan.incoming(publish.topic)
@@ -389,10 +387,10 @@ class Link:
                 await self.remote.acknowledge_taken(number, publish)
                 return
             retain = retain and end in (SAME, TAKEN)
+        elif retain and rule.goes_out:
+            retain = not self.is_ours_later(topic)
         if retain:
             self.memory.put(topic, content if publish.payload else None)
-            if topic in self.crossing:
-                self.crossed.add(topic)
         to = carry(publish.properties, rule.expiry_s, self.remote_id)
         self.used_at_s = self.driver.loop.time()
         self.counts.received += 1
@@ -401,6 +399,16 @@ class Link:
             await answer  # the next one is judged by what this one has made
         kept = topic if retain and publish.payload else b""
         self.to_acknowledge_there.put_nowait(Incoming(answer, number, publish, kept))
+
+    def is_ours_later(self, topic: bytes) -> bool:
+        """Whether what is retained here is on its way there: it arrives after what has come from there, so that is
+        delivered and not kept. What is set on both sides at about the same time is compared later.
+        """
+        under_way = topic in self.crossing or self.local.waits_for(topic)
+        if under_way or topic in self.sent_lately:
+            self.contested.add(topic)
+        self.counts.conflicts += under_way
+        return under_way
 
     def is_copy(self, number: int, publish: Publish) -> bool:
         """Whether a retained message is of a snapshot, as far as that can be told; else somebody has just published it,
@@ -577,7 +585,8 @@ class Link:
                 for topic in portion:
                     rule = self.plan.incoming_here(topic)
                     if rule is not None and matches(levels, rule.to_remote(topic).split(b"/")):
-                        await self.take_gone(topic, rule)
+                        async with self.turn_in:
+                            await self.take_gone(topic, rule)
                 await asyncio.sleep(0)
         self.memory.set_fact(f"since {topic_filter}", str(version))
         self.markers.discard(topic_filter)
@@ -589,9 +598,12 @@ class Link:
         """
         async for publish in self.look([rule.remote_filter.encode() for rule in self.plan.inward], qos):
             rule = self.plan.incoming(publish.topic)
-            if rule is not None and not self.memory.is_seen(rule.to_local(publish.topic)):
-                publish.qos = min(qos, publish.qos) if qos else min(1, rule.qos)  # which was it published with?
-                await self.take_in(BESIDE, publish)
+            if rule is None:
+                continue
+            async with self.turn_in:
+                if not self.memory.is_seen(rule.to_local(publish.topic)):
+                    publish.qos = min(qos, publish.qos) if qos else min(1, rule.qos)  # which was it published with?
+                    await self.take_in(BESIDE, publish)
 
     async def find_gone_by_name(self) -> None:
         """Ask another broker for each topic that was not there: only an answer about it alone is an answer."""
@@ -604,8 +616,9 @@ class Link:
                 there = {publish.topic async for publish in self.look(asked, 0)}
                 for name in asked:
                     rule = rules[names[name]]
-                    if name not in there and rule is not None and not self.memory.is_seen(names[name]):
-                        await self.take_gone(names[name], rule)
+                    async with self.turn_in:
+                        if name not in there and rule is not None and not self.memory.is_seen(names[name]):
+                            await self.take_gone(names[name], rule)
 
     async def look(self, filters: list[bytes], qos: int) -> AsyncIterator[Publish]:
         """What is retained on the other broker, as another client of it is told, until it is quiet."""
@@ -642,6 +655,42 @@ class Link:
             answer = await self.local.send(Publish(topic, b"", 1, True))
             if answer is not None:
                 await answer
+
+    async def settle(self) -> None:
+        """Ask the other side what it has of contested topics: it has put both values into an order."""
+        calm = [t for t in self.contested if t not in self.crossing and not self.local.waits_for(t)][:BY_NAME]
+        rules = {topic: rule for topic in calm if (rule := self.plan.outgoing(topic)) is not None}
+        self.contested.difference_update(calm)
+        if not rules:
+            return
+        before = {topic: self.memory.get(topic) for topic in rules}
+        names = {rule.to_remote(topic): topic for topic, rule in rules.items()}
+        found: dict[bytes, Publish] = {}
+        async with contextlib.aclosing(self.look(list(names), 0)) as told:
+            async for publish in told:
+                found[names[publish.topic]] = publish
+                if len(found) == len(names):
+                    break
+        for topic, rule in rules.items():
+            async with self.turn_in:
+                under_way = topic in self.crossing or self.local.waits_for(topic)
+                if under_way or self.memory.get(topic) != before[topic]:
+                    self.contested.add(topic)  # it has changed meanwhile
+                else:
+                    await self.adopt(topic, found.get(topic), rule)
+
+    async def adopt(self, topic: bytes, publish: Publish | None, rule: BridgeTopic) -> None:
+        """Have what the other side has."""
+        forwarded = publish.properties.forward if publish is not None and publish.properties is not None else b""
+        there = digest(publish.payload, forwarded, self.options.version) if publish is not None else None
+        self.memory.put(topic, there)
+        if there == self.retained_digest(topic):
+            return
+        payload = publish.payload if publish is not None else b""
+        to = carry(publish.properties if publish is not None else None, rule.expiry_s, self.remote_id)
+        answer = await self.local.send(Publish(topic, payload, min(1, rule.qos), True, False, 0, to))
+        if answer is not None:
+            await answer
 
     async def send_changes(self) -> None:
         """Send what was set here since the last time, and clear what is gone. Nothing that is there already."""
@@ -712,7 +761,8 @@ class Link:
             if not self.remote.is_connected:
                 continue
             if self.in_sync:
-                await self.look_again()
+                with contextlib.suppress(ConnectionFailed):  # lost while it looked: the next connection begins anew
+                    await self.look_again()
             on_first = self.remote.address % len(self.options.addresses) == 0
             if not on_first and not self.options.round_robin and now_s - probed_at_s > self.options.retry_max_s:
                 probed_at_s = now_s
@@ -722,6 +772,8 @@ class Link:
     async def look_again(self) -> None:
         for topic in list(self.unsure):
             await self.send_retained(topic)
+        if self.contested:
+            await self.settle()
         losses = self.count_losses()
         now_s = self.driver.loop.time()
         if losses != self.losses and now_s - self.walked_at_s > BETWEEN_WALKS_S:
@@ -729,7 +781,7 @@ class Link:
             self.losses = losses
             self.walked_at_s = now_s
             await self.send_changes()
-        calm = not self.unsure and self.local.waiting_messages == 0 and not self.crossing
+        calm = not self.unsure and not self.contested and self.local.waiting_messages == 0 and not self.crossing
         if calm and self.calm_at >= 0:
             self.memory.set_fact("local version", str(self.calm_at))
         self.calm_at = self.driver.broker.log.position if calm else -1
@@ -771,6 +823,14 @@ class Link:
             "not_remembered": self.memory.left_out,
             "topics": [str(topic) for topic in options.topics],
         }
+
+
+def note_time(times: OrderedDict[bytes, float], topic: bytes, now_s: float, lasts_s: float) -> None:
+    """Note when a topic was sent last, and forget those of long ago."""
+    times[topic] = now_s
+    times.move_to_end(topic)
+    while times and next(iter(times.values())) < now_s - lasts_s:
+        times.popitem(last=False)
 
 
 async def reached(queue: "asyncio.Queue[Any]") -> None:

@@ -15,7 +15,6 @@ from typing import Final
 from holdfast.bridge.options import BridgeOptions
 from holdfast.client import Client, Options
 from holdfast.client.connection import BrokerConnection, open_connection
-from holdfast.client.stream import open_stream
 from holdfast.errors import ConnectionFailed, UsageError
 from holdfast.protocol.mqtt.packets import V5, Ack, ConnAck, Disconnect, Publish, SubscriptionRequest, Will
 from holdfast.protocol.mqtt.properties import Properties
@@ -200,7 +199,8 @@ class RemoteClient(Client):
         try:
             return await open_connection(endpoint, self.options)
         except ConnectionFailed as error:
-            if self.is_private and error.reason in (0, UNACCEPTABLE_PROTOCOL_311) and "connect to" not in str(error):
+            unknown = error.reason == UNACCEPTABLE_PROTOCOL_311 or (not error.reason and not self.connects)
+            if self.is_private and unknown:
                 self.is_private = False
             elif self.has_will and error.reason in MAY_BE_THE_WILL and self.bridge.state_topic.startswith("$"):
                 self.has_will = False
@@ -215,13 +215,19 @@ class RemoteClient(Client):
             raise
 
     async def first_answers(self) -> bool:
-        """Whether the first address can be reached again."""
+        """Whether the first address takes clients again."""
         try:
-            stream = await open_stream(self.bridge.endpoint(0), CONNECT_TIMEOUT_S)
+            options = replace(
+                self.make_options(),
+                client_id=f"{self.bridge.client_id}-look",
+                clean_start=True,
+                will=None,
+                properties=None,
+            )
+            async with Client(self.bridge.endpoint(0), replace(options, reconnect=False)):
+                return True
         except (ConnectionFailed, UsageError):
             return False
-        await stream.close()
-        return True
 
     def _resume(self, connection: BrokerConnection) -> None:
         self._subscriptions.clear()  # the link subscribes anew, to what has changed
