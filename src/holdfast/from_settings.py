@@ -114,8 +114,9 @@ def parse_bridge(told: dict[str, Any]) -> BridgeOptions:
     try:
         bridge = Bridge.model_validate(told)
     except ValidationError as error:
-        found = [{**detail, "loc": ("bridge", *detail["loc"])} for detail in error.errors()]
-        raise ConfigError("; ".join(str(describe(detail, {})) for detail in found)) from None  # type: ignore[arg-type]
+        # As the first of a list, which is where the configuration has them.
+        found = [describe({**detail, "loc": ("bridge", 0, *detail["loc"])}, {}) for detail in error.errors()]
+        raise ConfigError("; ".join(str(problem).removeprefix("bridge[0].") for problem in found)) from None
     problems = list(bridge_problems(bridge))
     if problems:
         raise ConfigError("; ".join(problems))

@@ -13,7 +13,7 @@ import contextlib
 import json
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from holdfast.bridge.echoes import Echoes
 from holdfast.bridge.local import LocalClient
 from holdfast.bridge.memory import Memory
 from holdfast.bridge.merge import LOSES, SAME, STAYS, TAKEN, merge
-from holdfast.bridge.options import LAZY, ONCE, BridgeOptions
+from holdfast.bridge.options import LAZY, ONCE, REMOTE, BridgeOptions
 from holdfast.bridge.plan import MOST_HOPS, Plan, carry, digest, passed
 from holdfast.bridge.remote import RemoteClient, is_refusal
 from holdfast.broker.message import Message, Publisher
@@ -108,6 +108,7 @@ class Link:
         self.remote = RemoteClient(options)
         self.remote.on_connected = self.on_connected
         self.remote.on_lost = self.on_lost
+        self.remote.on_answer = self.on_answer
         self.echoes = Echoes()
         self.counts = Counts()
         self.state = CONNECTING
@@ -127,10 +128,13 @@ class Link:
         self.unsure: set[bytes] = set()  # topics to be looked at again when nothing of them is under way
         self.crossing: Counter[bytes] = Counter()  # retained messages that go out and are not acknowledged, by topic
         self.sent_lately: OrderedDict[bytes, float] = OrderedDict()  # retained topics that go both ways, and when
+        self.overruled: set[bytes] = set()  # topics under way of which the other side's value was taken
+        self.holds_qos_0 = False  # one that no session counts
         self.contested: set[bytes] = set()  # topics set on both sides at once: the other side knows which came last
         self.losses = self.count_losses()
         self.walked_at_s = 0.0
         self.unproven: OrderedDict[bytes, float] = OrderedDict()  # retained, sent at QoS 0: nobody says it arrived
+        self.asked_about: list[bytes] = []  # of these, those that an answer to PINGREQ will be about
         self.calm_at = -1  # the log's position when nothing was under way the last time
         self.turn = asyncio.Lock()  # to send: what is looked up is sent before anything newer
         self.turn_in = asyncio.Lock()  # to publish here, for the same reason
@@ -242,6 +246,7 @@ class Link:
             self.memory.doubt(topic)
             self.unsure.add(topic)
         self.unproven.clear()
+        self.asked_about = []
         self.memory.flush()
         self.set_state(ENDED if self.options.start == ONCE else CONNECTING)
         self.say_state()
@@ -263,6 +268,7 @@ class Link:
                     self.unsure.add(publish.topic)
             else:
                 async with self.turn:
+                    self.holds_qos_0 = publish.qos == 0
                     await self.send_out(
                         Publish(
                             publish.topic, publish.payload, publish.qos, publish.retain, properties=publish.properties
@@ -271,6 +277,7 @@ class Link:
                         number,
                         publish,
                     )
+                    self.holds_qos_0 = False
 
     def has_been_there(self, properties: Properties | None) -> bool:
         """Whether a message came from the other broker, or has been here before."""
@@ -281,12 +288,14 @@ class Link:
         self, message: Publish, rule: BridgeTopic, number: int = 0, taken: Publish | None = None
     ) -> None:
         """Send a message of this broker; when the other side has it, `taken` is acknowledged here."""
+        await self.remote.until_ready()
         topic, payload, properties = message.topic, message.payload, message.properties
         retain = self.keeps_there(message.retain, rule)
         to = carry(properties, rule.expiry_s, self.broker_id) if self.options.version == V5 else None
         packet = Publish(rule.to_remote(topic), payload, min(message.qos, rule.qos), retain, False, 0, to)
         content = digest(payload, properties.forward if properties is not None else b"", self.options.version)
-        if retain:
+        kept = retain and rule.retain == KEEP
+        if kept:
             self.note_sent(topic, content if payload else None, packet.qos, rule)
         if self.options.version != V5 and not self.remote.is_private and self.plan.incoming(packet.topic) is not None:
             self.echoes.expect(packet.topic, content, self.driver.loop.time())
@@ -296,14 +305,14 @@ class Link:
             answer = await self.remote.send(packet)
             self.counts.sent += 1
         except UsageError as error:  # larger than the other broker takes
-            self.refuse(packet.topic, str(error), topic if retain else b"")
+            self.refuse(packet.topic, str(error), topic if kept else b"")
         except asyncio.CancelledError:  # the link was lost, and nobody knows whether it left
-            if retain:
+            if kept:
                 self.on_crossed(topic)
                 self.memory.doubt(topic)
                 self.unsure.add(topic)
             raise
-        self.to_acknowledge_here.put_nowait(Outgoing(answer, number, taken, topic if retain else b""))
+        self.to_acknowledge_here.put_nowait(Outgoing(answer, number, taken, topic if kept else b""))
 
     def note_sent(self, topic: bytes, content: bytes | None, qos: int, rule: BridgeTopic) -> None:
         """The other side is about to have this retained. If it is not what is retained here now, that may be on its
@@ -315,14 +324,26 @@ class Link:
             self.unsure.add(topic)
         now_s = self.driver.loop.time()
         if qos == 0:
+            if topic in self.asked_about:
+                self.asked_about.remove(topic)  # that answer will not be about this one
             note_time(self.unproven, topic, now_s, 2 * self.options.keep_alive_s)
         if rule.comes_in:
             note_time(self.sent_lately, topic, now_s, CONTESTED_S)
+
+    def on_answer(self) -> None:
+        """PINGRESP: what was sent before has arrived."""
+        for topic in self.asked_about:
+            self.unproven.pop(topic, None)
+        self.asked_about = []
 
     def keeps_there(self, retain: bool, rule: BridgeTopic) -> bool:
         if rule.retain == STRIP or not self.options.outgoing_retain:
             return False
         return retain or rule.retain == SET
+
+    def is_in_step(self, rule: BridgeTopic) -> bool:
+        """Whether what is retained here is to be retained there, and nothing else."""
+        return rule.retain == KEEP and self.options.outgoing_retain
 
     async def acknowledge_here(self) -> None:
         while True:
@@ -346,6 +367,10 @@ class Link:
         self.crossing[topic] -= 1
         if self.crossing[topic] <= 0:
             del self.crossing[topic]
+            if topic in self.overruled:  # ours has arrived there all the same, behind theirs
+                self.overruled.discard(topic)
+                self.memory.doubt(topic)
+                self.unsure.add(topic)
 
     def refuse(self, topic: bytes, why: str, not_kept: bytes = b"") -> None:
         """Count a message that one side would not have; the retained topic `not_kept` is not the same on both then."""
@@ -375,7 +400,8 @@ class Link:
         rule = self.plan.incoming(publish.topic)
         forwarded = publish.properties.forward if publish.properties is not None else b""
         content = digest(publish.payload, forwarded, self.options.version) if rule is not None else b""
-        if rule is None or self.is_own(publish, content):
+        is_copy = publish.retain and self.merging and self.is_copy(number, publish)
+        if rule is None or (not is_copy and self.is_own(publish, content)):
             self.counts.looped += rule is not None
             await self.remote.acknowledge_taken(number, publish)
             return
@@ -383,13 +409,13 @@ class Link:
         retain = (publish.retain and rule.retain == KEEP) or rule.retain == SET
         if publish.retain and self.merging:
             end = self.judge(topic, publish, content, rule)
-            if end in (SAME, STAYS) and self.is_copy(number, publish):
+            if end != TAKEN and is_copy:
                 await self.remote.acknowledge_taken(number, publish)
                 return
             retain = retain and end in (SAME, TAKEN)
         elif retain and rule.goes_out:
             retain = not self.is_ours_later(topic)
-        if retain:
+        if retain and publish.retain:
             self.memory.put(topic, content if publish.payload else None)
         to = carry(publish.properties, rule.expiry_s, self.remote_id)
         self.used_at_s = self.driver.loop.time()
@@ -424,9 +450,7 @@ class Link:
             return True
         if self.options.version == V5 or self.remote.is_private:
             return False
-        return not (publish.retain and self.merging) and self.echoes.is_echo(
-            publish.topic, content, self.driver.loop.time()
-        )
+        return self.echoes.is_echo(publish.topic, content, self.driver.loop.time())
 
     async def acknowledge_there(self) -> None:
         while True:
@@ -459,6 +483,11 @@ class Link:
         if both is None or self.memory.see(topic):
             self.new_at_s = self.driver.loop.time()
         here = self.retained_digest(topic) if rule.retain != STRIP else both
+        if topic in self.crossing and here != there:  # ours arrives there behind theirs
+            if self.options.conflict == REMOTE:
+                self.overruled.add(topic)
+                return TAKEN
+            return LOSES
         newer = self.is_newer(topic, publish.properties)
         end = merge(here, there, both, rule.goes_out, self.options.conflict, newer)
         if end == SAME or rule.retain == STRIP:
@@ -613,14 +642,24 @@ class Link:
             wanted = list(names)
             for start in range(0, len(wanted), BY_NAME):
                 asked = wanted[start : start + BY_NAME]
-                there = {publish.topic async for publish in self.look(asked, 0)}
+                there = await self.look_for(asked)
                 for name in asked:
                     rule = rules[names[name]]
                     async with self.turn_in:
                         if name not in there and rule is not None and not self.memory.is_seen(names[name]):
                             await self.take_gone(names[name], rule)
 
-    async def look(self, filters: list[bytes], qos: int) -> AsyncIterator[Publish]:
+    async def look_for(self, names: list[bytes]) -> dict[bytes, Publish]:
+        """What the other broker has of these topics."""
+        found: dict[bytes, Publish] = {}
+        async with contextlib.aclosing(self.look(names, 0)) as told:
+            async for publish in told:
+                found[publish.topic] = publish
+                if len(found) == len(names):
+                    break
+        return found
+
+    async def look(self, filters: list[bytes], qos: int) -> AsyncGenerator[Publish, None]:
         """What is retained on the other broker, as another client of it is told, until it is quiet."""
         options = replace(
             self.remote.make_options(),
@@ -665,12 +704,7 @@ class Link:
             return
         before = {topic: self.memory.get(topic) for topic in rules}
         names = {rule.to_remote(topic): topic for topic, rule in rules.items()}
-        found: dict[bytes, Publish] = {}
-        async with contextlib.aclosing(self.look(list(names), 0)) as told:
-            async for publish in told:
-                found[names[publish.topic]] = publish
-                if len(found) == len(names):
-                    break
+        found = {names[name]: publish for name, publish in (await self.look_for(list(names))).items()}
         for topic, rule in rules.items():
             async with self.turn_in:
                 under_way = topic in self.crossing or self.local.waits_for(topic)
@@ -698,7 +732,7 @@ class Link:
         since = int(self.memory.fact("local version") or 0)
         index = self.driver.broker.retained.index
         for rule in self.plan.outward:
-            if not self.keeps_there(True, rule):
+            if not self.is_in_step(rule):
                 continue
             cursor = index.cursor(rule.local_filter.encode(), position)
             try:
@@ -711,7 +745,7 @@ class Link:
                 index.release(cursor)
         for portion in self.memory.topics():
             for topic in portion:
-                if self.plan.outgoing(topic) is not None and self.retained(topic) is None:
+                if self.retained(topic) is None:
                     await self.send_retained(topic)
             await asyncio.sleep(0)
         await reached(self.to_acknowledge_here)
@@ -721,7 +755,7 @@ class Link:
         """Make the other side have what is retained here, if it has something else."""
         rule = self.plan.outgoing(topic)
         self.unsure.discard(topic)
-        if rule is None or not self.keeps_there(True, rule):
+        if rule is None or not self.is_in_step(rule):
             return
         async with self.turn:
             if self.local.waits_for(topic):
@@ -732,7 +766,7 @@ class Link:
             if message is None:
                 if both is not None:
                     self.counts.cleared += 1
-                    await self.send_out(Publish(topic, b"", 1, True), rule)
+                    await self.send_out(Publish(topic, b"", 1, True), in_any_case(rule))
                 return
             if both == digest(message.payload, message.properties, self.options.version):
                 return
@@ -741,7 +775,9 @@ class Link:
             if message.expires_at_ms:
                 properties.message_expiry = seconds_left(message.expires_at_ms, self.driver.now_ms())
             if not self.has_been_there(properties):
-                await self.send_out(Publish(topic, message.payload, message.qos, True, properties=properties), rule)
+                qos = max(1, min(message.qos, rule.qos))  # it is known then that it has arrived
+                again = Publish(topic, message.payload, qos, True, properties=properties)
+                await self.send_out(again, in_any_case(rule))
 
     def count_losses(self) -> int:
         counters = self.driver.broker.counters
@@ -760,6 +796,8 @@ class Link:
                 await self.rest_or_wake(now_s)
             if not self.remote.is_connected:
                 continue
+            if self.unproven and not self.asked_about and self.remote.ask_for_answer():
+                self.asked_about = list(self.unproven)
             if self.in_sync:
                 with contextlib.suppress(ConnectionFailed):  # lost while it looked: the next connection begins anew
                     await self.look_again()
@@ -787,9 +825,13 @@ class Link:
         self.calm_at = self.driver.broker.log.position if calm else -1
         self.memory.flush()
 
+    @property
+    def waiting(self) -> int:
+        return self.local.waiting_messages + self.holds_qos_0
+
     async def rest_or_wake(self, now_s: float) -> None:
         if not self.remote.is_started:
-            if self.local.waiting_messages >= self.options.threshold:
+            if self.waiting >= self.options.threshold:
                 self.set_state(CONNECTING)
                 self.remote.start()
         elif self.remote.is_connected and now_s - self.used_at_s > self.options.idle_timeout_s:
@@ -809,7 +851,7 @@ class Link:
             "error": self.failure or self.remote.trouble,
             "in_sync": self.in_sync,
             "holdfast": self.is_holdfast,
-            "waiting": self.local.waiting_messages,
+            "waiting": self.waiting,
             "waiting_bytes": self.local.waiting_bytes,
             "connects": self.remote.connects,
             "sent": counts.sent,
@@ -823,6 +865,11 @@ class Link:
             "not_remembered": self.memory.left_out,
             "topics": [str(topic) for topic in options.topics],
         }
+
+
+def in_any_case(rule: BridgeTopic) -> BridgeTopic:
+    """The line, but at a QoS with an answer."""
+    return rule if rule.qos else replace(rule, qos=1)
 
 
 def note_time(times: OrderedDict[bytes, float], topic: bytes, now_s: float, lasts_s: float) -> None:

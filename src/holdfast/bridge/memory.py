@@ -47,7 +47,7 @@ class Memory:
 
     def get(self, topic: bytes) -> bytes | None:
         row = self.database.execute("select digest from topic where name = ?", (topic,)).fetchone()
-        return None if row is None else row[0]
+        return None if row is None else bytes(row[0])
 
     def put(self, topic: bytes, digest: bytes | None) -> None:
         """Both sides have this now; None: nothing."""
@@ -78,7 +78,7 @@ class Memory:
     def is_seen(self, topic: bytes) -> bool:
         """Whether it is known what became of the topic in this generation."""
         row = self.database.execute("select seen from topic where name = ?", (topic,)).fetchone()
-        return row is not None and row[0] >= self.generation
+        return row is not None and int(row[0]) >= self.generation
 
     def next_generation(self) -> None:
         self.generation += 1

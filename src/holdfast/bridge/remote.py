@@ -16,11 +16,26 @@ from holdfast.bridge.options import BridgeOptions
 from holdfast.client import Client, Options
 from holdfast.client.connection import BrokerConnection, open_connection
 from holdfast.errors import ConnectionFailed, UsageError
-from holdfast.protocol.mqtt.packets import V5, Ack, ConnAck, Disconnect, Publish, SubscriptionRequest, Will
+from holdfast.protocol.mqtt.packets import (
+    PINGREQ,
+    PINGRESP,
+    V5,
+    Ack,
+    ConnAck,
+    Disconnect,
+    Packet,
+    Ping,
+    Publish,
+    SubscriptionRequest,
+    Will,
+)
 from holdfast.protocol.mqtt.properties import Properties
 from holdfast.protocol.mqtt.reasons import (
     BAD_USERNAME_OR_PASSWORD,
+    MALFORMED_PACKET,
     NOT_AUTHORIZED,
+    PROTOCOL_ERROR,
+    RECEIVE_MAXIMUM_EXCEEDED,
     UNACCEPTABLE_PROTOCOL_311,
     return_code_311,
 )
@@ -31,6 +46,9 @@ CONNECT_TIMEOUT_S: Final = 10.0
 GOODBYE_S: Final = 5.0
 # A will below $SYS is more than some brokers allow, and they say no more than this.
 MAY_BE_THE_WILL: Final = (NOT_AUTHORIZED, return_code_311(NOT_AUTHORIZED), BAD_USERNAME_OR_PASSWORD)
+
+
+REPEAT_REFUSED: Final = (MALFORMED_PACKET, PROTOCOL_ERROR, RECEIVE_MAXIMUM_EXCEEDED)
 
 
 class RemoteClient(Client):
@@ -45,7 +63,9 @@ class RemoteClient(Client):
         self.has_will = options.notifications and not options.notifications_local_only
         self.on_connected: Callable[[ConnAck], None] = lambda connack: None
         self.on_lost: Callable[[str], None] = lambda why: None
+        self.on_answer: Callable[[], None] = lambda: None
         self._resting = True
+        self._repeated: list[int] = []  # QoS 2 messages sent again on this connection and not answered, in order
         self._handling: dict[int, Publish] = {}  # QoS 2 messages that were taken and not acknowledged, by identifier
         super().__init__(options.endpoint(0), self.make_options(with_password=False))
 
@@ -95,6 +115,23 @@ class RemoteClient(Client):
         connection = await self._reconnect(at_once=True)
         self._resume(connection)
         await self._run(connection)
+
+    async def until_ready(self) -> None:
+        """Wait until a message can leave at once."""
+        await self._until(lambda: self._connection is not None and self._qos.has_room)
+
+    def ask_for_answer(self) -> bool:
+        """Send PINGREQ: the answer says that all that was sent before has arrived. Whether it was sent."""
+        if self._connection is not None:
+            self._connection.send(Ping(PINGREQ))
+        return self._connection is not None
+
+    def _on_packet(self, connection: BrokerConnection, packet: Packet) -> None:
+        if packet.kind == PINGRESP:
+            self.on_answer()
+        elif isinstance(packet, Ack) and packet.packet_id in self._repeated:
+            self._repeated.remove(packet.packet_id)
+        super()._on_packet(connection, packet)
 
     async def rest(self, reason: int = 0) -> None:
         """Disconnect until `start` is called again. What is unacknowledged stays so."""
@@ -168,6 +205,10 @@ class RemoteClient(Client):
 
     def _fail_requests(self, failure: ConnectionFailed) -> None:
         super()._fail_requests(failure)
+        if failure.reason in REPEAT_REFUSED and self._repeated:
+            # mosquitto 2.0 ends a connection of MQTT 5 for the repeat of a QoS 2 message that it has.
+            self._qos.release(self._repeated[0])
+        self._repeated = []
         self.trouble = str(failure)
         self.on_lost(self.trouble)
 
@@ -236,6 +277,7 @@ class RemoteClient(Client):
         self.trouble = ""
         self.connects += 1
         super()._resume(connection)
+        self._repeated = self._qos.unanswered() if connection.connack.session_present else []
         if self.has_will:
             connection.send(Publish(self.bridge.state_topic.encode(), b"1", 0, True))
         self.on_connected(connection.connack)

@@ -159,7 +159,10 @@ def rm(name: Name, url: Url = DEFAULT_URL, key: Key = "", as_json: AsJson = Fals
         holdfast bridge rm cloud
     """
     done = broker_at(url, key).call("DELETE", "/bridges", name=name)
-    out.print(json.dumps(done)) if as_json else out.print(f"bridge {escape(name)} has ended")
+    if as_json:
+        print(json.dumps(done, ensure_ascii=False))
+    else:
+        out.print(f"bridge {escape(name)} has ended")
 
 
 @app.command("test")

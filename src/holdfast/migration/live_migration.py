@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from holdfast.broker.topics import matches
 from holdfast.migration.destination import RunningBroker, portions
 from holdfast.migration.inventory import FoundMessage
 from holdfast.migration.live_broker import LiveBroker
@@ -51,7 +52,7 @@ class Audit:
 
     async def compare(self) -> Comparison:
         there = contents((await self.old.retained()).values(), self.has_properties)
-        here = contents(visible((await self.new.retained()).values()), self.has_properties)
+        here = contents(self.asked_for((await self.new.retained()).values()), self.has_properties)
         topics = there.keys() | here.keys()
         suspects = {topic for topic in topics if there.get(topic) != here.get(topic)}
         for _ in range(ROUNDS):
@@ -61,6 +62,11 @@ class Audit:
             await asyncio.sleep(BETWEEN_S)
             suspects = await self.still_different(sorted(suspects))
         return await self.named(suspects, len(topics) - len(suspects))
+
+    def asked_for(self, messages: Iterable[FoundMessage]) -> Iterable[FoundMessage]:
+        """Those that the old broker was asked for. No wildcard reaches topics that begin with `$`."""
+        levels = self.old.patience.topic_filter.encode().split(b"/")
+        return (one for one in messages if one.topic[:1] != b"$" and matches(levels, one.topic.split(b"/")))
 
     @property
     def has_properties(self) -> bool:
@@ -95,11 +101,6 @@ class Audit:
                 else:
                     found.different.append(name)
         return found
-
-
-def visible(messages: Iterable[FoundMessage]) -> Iterable[FoundMessage]:
-    """No wildcard reaches topics that begin with `$`, and no bridge takes them along."""
-    return (message for message in messages if not message.topic.startswith(b"$"))
 
 
 def contents(messages: Iterable[FoundMessage], with_properties: bool) -> dict[bytes, Content]:
