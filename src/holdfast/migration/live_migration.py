@@ -1,7 +1,7 @@
 """Two brokers that a bridge keeps equal while clients move: are they? Topic by topic, while both go on working.
 
-A topic that differs is looked at again, alone and several times: what changed while it was read is no difference. It is
-the same when what the new broker has is what the old one had just before, or just after.
+A topic that differs is looked at again, several times: the old broker is listened to for a while, and what the new one
+has in the middle of that is to be among what was heard, be it the first, the last or what came in between.
 """
 
 import asyncio
@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.broker.topics import matches
+from holdfast.client import Client
 from holdfast.migration.destination import RunningBroker, portions
 from holdfast.migration.inventory import FoundMessage
-from holdfast.migration.live_broker import LiveBroker
+from holdfast.migration.live_broker import LiveBroker, message_of, request_for
 from holdfast.protocol.mqtt.packets import V5
 from holdfast.rules.bridge_topic import VIA
 from holdfast.service.messages import decode_forwarded
@@ -22,6 +23,7 @@ BETWEEN_S: Final = 0.5
 AT_ONCE: Final = 100
 
 Content = tuple[object, ...]
+GONE: Final[Content] = ()
 Progress = Callable[[str, int], None]
 
 
@@ -75,11 +77,29 @@ class Audit:
     async def still_different(self, topics: list[bytes]) -> set[bytes]:
         found: set[bytes] = set()
         for _, portion in portions(topics, AT_ONCE):
-            before = await self.there(portion)
-            here = self.here(portion)
-            after = await self.there(portion)
-            found |= {topic for topic in portion if here.get(topic) not in (before.get(topic), after.get(topic))}
+            heard: dict[bytes, set[Content]] = {topic: set() for topic in portion}
+            client = await self.old.connect()
+            try:
+                await client.subscribe([request_for(topic, 0, self.old.options.version) for topic in portion])
+                await self.listen(client, heard)
+                here = self.here(portion)
+                await self.listen(client, heard)
+            finally:
+                await client.disconnect()
+            found |= {topic for topic in portion if here.get(topic, GONE) not in (heard[topic] or {GONE})}
         return found
+
+    async def listen(self, client: Client, heard: dict[bytes, set[Content]]) -> None:
+        """Note what the old broker says of these topics for a while; a deletion is something said too."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + max(BETWEEN_S, self.old.patience.quiet_s)
+        while (left_s := until_s - loop.time()) > 0:
+            try:
+                publish = await asyncio.wait_for(client.receive(), left_s)
+            except TimeoutError:
+                return
+            message = message_of(publish, 0)
+            heard[publish.topic].add(content_of(message, self.has_properties) if publish.payload else GONE)
 
     async def there(self, topics: list[bytes]) -> dict[bytes, Content]:
         return contents((await self.old.snapshot(topics, 0, set(topics))).values(), self.has_properties)
@@ -114,5 +134,5 @@ def content_of(message: FoundMessage, with_properties: bool) -> Content:
     properties = decode_forwarded(message.properties)
     pairs = [pair for pair in properties.user_properties or [] if pair[0] != VIA]
     carried = (properties.content_type, properties.response_topic, properties.correlation_data)
-    found = (*carried, properties.payload_format, pairs)
-    return (message.payload,) if found == (None, None, None, None, []) else (message.payload, *found)
+    found = (*carried, properties.payload_format, tuple(pairs))
+    return (message.payload,) if found == (None, None, None, None, ()) else (message.payload, *found)
