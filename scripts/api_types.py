@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from holdfast.api import cluster, operator, v1, v5
+from holdfast.api import bridges, cluster, operator, v1, v5
 from holdfast.api.app import add_health
 
 HEAD = """\
@@ -29,6 +29,7 @@ def openapi() -> Json:
     app.include_router(v1.router)
     app.include_router(operator.router)
     app.include_router(cluster.router)
+    app.include_router(bridges.router)
     app.include_router(v5.router)
     add_health(app)
     return app.openapi()

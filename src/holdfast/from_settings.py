@@ -5,9 +5,14 @@ Which settings a running broker can take over stands here too.
 """
 
 import os
+import socket
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from holdfast.access.mosquitto_file import read_access_file
+from holdfast.bridge.options import BridgeOptions
 from holdfast.broker.access import ALL, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Access, Rule
 from holdfast.broker.settings import DROP_FLAG, REFUSE, STORE, Policy, preset
 from holdfast.broker.settings import Settings as BrokerSettings
@@ -15,6 +20,9 @@ from holdfast.broker.sn.ports import SnSettings
 from holdfast.cluster.connection import ConnectionOptions
 from holdfast.cluster.stream import StreamOptions
 from holdfast.config import ConfigError, Listener, Settings, milliseconds
+from holdfast.config.checks import bridge_problems
+from holdfast.config.load import describe
+from holdfast.config.settings import Bridge
 from holdfast.history.storage_options import VARIABLE as STORAGE_FILE
 from holdfast.history.storage_options import is_remote
 from holdfast.identity.callback import Callback
@@ -23,6 +31,7 @@ from holdfast.net.admission import Bans
 from holdfast.net.authentication import Methods
 from holdfast.node.options import NodeOptions
 from holdfast.quantity import format_duration, format_size, parse_percentage, parse_size
+from holdfast.rules.bridge_topic import parse_bridge_topic
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.history_options import HistoryOptions, number_of
 from holdfast.storage.reserve import Reserve
@@ -30,7 +39,7 @@ from holdfast.storage.reserve import Reserve
 POLICY_ACTIONS = {"store": STORE, "drop-flag": DROP_FLAG, "refuse": REFUSE}
 
 # What SIGHUP puts in force; all else needs a restart.
-RELOADED = {"access", "api", "auth", "bans", "callback", "jwt", "log", "pipeline", "retainer", "tls"}
+RELOADED = {"access", "api", "auth", "bans", "bridge", "callback", "jwt", "log", "pipeline", "retainer", "tls"}
 FIXED = {"api.cors", "callback.at_once", "retainer.enable", "retainer.storage_type"}
 ACTIONS = {"publish": PUBLISH, "subscribe": SUBSCRIBE, "retain": RETAIN, "receive": RECEIVE, "all": ALL}
 
@@ -97,6 +106,62 @@ def log_servers(settings: Settings) -> ConnectionOptions:
         tls_key=cluster.key,
         max_message=cluster.batch,
         name=f"holdfast {cluster.node}",
+    )
+
+
+def bridges(settings: Settings) -> list[BridgeOptions]:
+    return [bridge_options(bridge) for bridge in settings.bridge]
+
+
+def parse_bridge(told: dict[str, Any]) -> BridgeOptions:
+    """Returns a bridge that was written as in the configuration; raises ConfigError with everything wrong with it."""
+    try:
+        bridge = Bridge.model_validate(told)
+    except ValidationError as error:
+        # As the first of a list, which is where the configuration has them.
+        found = [describe({**detail, "loc": ("bridge", 0, *detail["loc"])}, {}) for detail in error.errors()]
+        raise ConfigError("; ".join(str(problem).removeprefix("bridge[0].") for problem in found)) from None
+    problems = list(bridge_problems(bridge))
+    if problems:
+        raise ConfigError("; ".join(problems))
+    return bridge_options(bridge)
+
+
+def bridge_options(bridge: Bridge) -> BridgeOptions:
+    client_id = bridge.client_id or f"{socket.gethostname()}.{bridge.name}"
+    return BridgeOptions(
+        name=bridge.name,
+        addresses=tuple(bridge.address),
+        topics=tuple(parse_bridge_topic(line) for line in bridge.topic),
+        client_id=client_id,
+        local_client_id=bridge.local_client_id or f"local.{client_id}",
+        version=5 if bridge.protocol == "5" else 4,
+        username=bridge.username,
+        password_file=bridge.password_file,
+        local_username=bridge.local_username,
+        ca=bridge.ca,
+        cert=bridge.cert,
+        key=bridge.key,
+        insecure=bridge.insecure,
+        clean_session=bridge.clean_session,
+        session_expiry_s=int(bridge.session_expiry),
+        keep_alive_s=int(bridge.keep_alive),
+        notifications=bridge.notifications,
+        notification_topic=bridge.notification_topic,
+        notifications_local_only=bridge.notifications_local_only,
+        round_robin=bridge.round_robin,
+        start=bridge.start,
+        threshold=bridge.threshold,
+        idle_timeout_s=float(bridge.idle_timeout),
+        retry_s=float(bridge.retry),
+        retry_max_s=float(bridge.retry_max),
+        quiet_s=float(bridge.quiet),
+        private=bridge.private,
+        outgoing_retain=bridge.outgoing_retain,
+        conflict=bridge.conflict,
+        max_inflight=bridge.max_inflight,
+        remember=bridge.remember,
+        told=bridge.model_dump(mode="json", exclude_unset=True),
     )
 
 

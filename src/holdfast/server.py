@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import __version__, diagnostics
+from holdfast.bridge.bridges import Bridges, start_bridges
 from holdfast.broker.core import Broker
 from holdfast.broker.settings import Settings as BrokerSettings
 from holdfast.broker.settings import shared_settings
@@ -32,6 +33,7 @@ from holdfast.config.shown import shown_settings
 from holdfast.errors import UsageError
 from holdfast.from_settings import (
     access_rules,
+    bridges,
     broker_settings,
     fill_bans,
     fill_clients,
@@ -43,6 +45,7 @@ from holdfast.from_settings import (
     login_methods,
     needs_restart,
     node_options,
+    parse_bridge,
     password_file,
     place_history,
     retainer_policies,
@@ -174,6 +177,9 @@ class Server:
         self.trimmed_at = 0
         self.http: HttpService | None = None
         self.node: ClusterNode | None = None
+        kept = settings.retainer.storage_type != "ram"
+        self.bridges = Bridges(self.driver, settings.data / "bridges" if kept else None, parse_bridge)
+        self.reloads: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         if self.loaded.settings.cluster.url:
@@ -191,6 +197,7 @@ class Server:
             self.driver.start()
         if self.storage is not None:
             self.every(1.0, self.storage.tick)
+        await start_bridges(self.bridges, bridges(self.loaded.settings))
         interval = self.loaded.settings.sys.interval
         if interval > 0:
             self.every(interval, self.publish_system)
@@ -350,6 +357,7 @@ class Server:
             skipped=storage.skipped if storage is not None and self.node is None else (0, 0),
             denials=self.driver.sightings.denials,
             configuration=Shown(self),
+            bridges=self.bridges,
         )
         keys, users = api_secrets(settings)
         others = others_log_in(settings)
@@ -465,7 +473,10 @@ class Server:
             if self.http.authenticator.is_closed:
                 log.warning("the API answers nobody: clients log in, but there is no api.key_file")
         self.loaded = replace(loaded, settings=settings)
-        log.info("reloaded certificates, log level, users, access rules, bans, retainer limits and policies")
+        reload = self.loop.create_task(self.bridges.apply(bridges(settings)), name="reload-bridges")
+        self.reloads.add(reload)
+        reload.add_done_callback(self.reloads.discard)
+        log.info("reloaded certificates, log level, users, access rules, bans, retainer limits, policies and bridges")
         if ended:
             log.info("closed connections whose login is no longer valid", extra={"count": ended})
         if left:
@@ -482,6 +493,7 @@ class Server:
             timer.cancel()
         if self.http is not None:
             await self.http.stop()
+        await self.bridges.stop()
         log.info("stopping", extra={"clients": self.broker.counters.connected_now})
         self.driver.stop()
         if self.node is not None:

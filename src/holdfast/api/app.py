@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.api import cluster, live, operator, v1, v5
+from holdfast.api import bridges, cluster, live, operator, v1, v5
 from holdfast.api.auth import ApiAuthenticator, AuthMiddleware
 from holdfast.api.bodies import BoundedBodies
 from holdfast.api.document import describe
@@ -71,6 +71,7 @@ def make_app(services: Services, cors: list[str]) -> ASGIApp:
     app.include_router(v1.router)
     app.include_router(operator.router)
     app.include_router(cluster.router)
+    app.include_router(bridges.router)
     app.include_router(v5.router)
     app.include_router(live.router)
     add_health(app)

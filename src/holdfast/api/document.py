@@ -27,6 +27,13 @@ OPEN = ("/healthz", "/readyz", "/api/v5/status", "/api/v1/login", "/api/v5/login
 MESSAGE: Json = {"topic": "home/kitchen/temperature", "payload": "21.5", "qos": 1, "retain": True}
 EMQX_MESSAGE: Json = {**MESSAGE, "payload_encoding": "plain", "properties": {"message_expiry_interval": 3600}}
 LOGIN: Json = {"username": "admin", "password": "the password"}
+BRIDGE: Json = {
+    "name": "cloud",
+    "address": ["mqtts://broker.example:8883"],
+    "username": "site7",
+    "password": "the password",
+    "topic": ["sensors/# out 1", "commands/# in 1"],
+}
 BODIES: dict[tuple[str, str], object] = {
     ("post", "/api/v1/publish"): {**MESSAGE, "expiry_s": 3600, "user_properties": [["unit", "C"]]},
     ("post", "/api/v1/publish/batch"): [MESSAGE, {**MESSAGE, "topic": "home/hall/temperature", "payload": "19"}],
@@ -36,6 +43,8 @@ BODIES: dict[tuple[str, str], object] = {
     ("post", "/api/v5/publish"): EMQX_MESSAGE,
     ("post", "/api/v5/publish/bulk"): [EMQX_MESSAGE],
     ("put", "/api/v5/mqtt/retainer"): {"msg_expiry_interval": "30d", "max_payload_size": "1MB"},
+    ("post", "/api/v1/bridges"): BRIDGE,
+    ("post", "/api/v1/bridges/test"): BRIDGE,
     ("post", "/api/v5/banned"): {"as": "clientid", "who": "noisy-device", "reason": "publishes too much"},
 }
 PARAMETERS: Json = {

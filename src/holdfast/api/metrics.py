@@ -12,6 +12,23 @@ from holdfast.api.status import ServerStatus
 from holdfast.broker.message import OUTCOMES, REFUSED_SIZE
 from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES
 
+BRIDGE_METRICS: tuple[tuple[str, str, str, type[GaugeMetricFamily] | type[CounterMetricFamily]], ...] = (
+    ("holdfast_bridge_up", "Whether a bridge is connected.", "up", GaugeMetricFamily),
+    ("holdfast_bridge_in_sync", "Whether the retained sets agree.", "in_sync", GaugeMetricFamily),
+    ("holdfast_bridge_waiting_messages", "Messages that wait for the other side.", "waiting", GaugeMetricFamily),
+    ("holdfast_bridge_waiting_bytes", "Their bytes.", "waiting_bytes", GaugeMetricFamily),
+    ("holdfast_bridge_remembered_topics", "Topics whose last state is remembered.", "remembered", GaugeMetricFamily),
+    ("holdfast_bridge_connects", "Connections that were made.", "connects", CounterMetricFamily),
+    ("holdfast_bridge_messages_sent", "Messages sent to the other broker.", "sent", CounterMetricFamily),
+    ("holdfast_bridge_messages_received", "Messages taken from it.", "received", CounterMetricFamily),
+    ("holdfast_bridge_messages_dropped", "QoS 0 messages while the link was down.", "dropped", CounterMetricFamily),
+    ("holdfast_bridge_messages_looped", "Messages that had passed before.", "looped", CounterMetricFamily),
+    ("holdfast_bridge_messages_refused", "Messages that one side refused.", "refused", CounterMetricFamily),
+    ("holdfast_bridge_cleared", "Retained messages that were gone, and were cleared.", "cleared", CounterMetricFamily),
+    ("holdfast_bridge_conflicts", "Topics changed on both sides.", "conflicts", CounterMetricFamily),
+    ("holdfast_bridge_not_remembered", "Sends beyond the bound of `remember`.", "not_remembered", CounterMetricFamily),
+)
+
 
 class BrokerCollector(Collector):
     def __init__(self, status: ServerStatus, history: MetricsHistory) -> None:
@@ -24,6 +41,7 @@ class BrokerCollector(Collector):
         yield from self.retained()
         yield from self.disk()
         yield from self.cluster()
+        yield from self.bridges()
         yield from self.loop()
 
     def clients(self) -> Iterator[Metric]:
@@ -174,6 +192,15 @@ class BrokerCollector(Collector):
         yield counter(
             "holdfast_cluster_live_lost", "Messages between nodes at QoS 0 that did not arrive here.", told["live_lost"]
         )
+
+    def bridges(self) -> Iterator[Metric]:
+        """Nothing where there are no bridges: a broker without any has no use for their names."""
+        told = self.status.bridges.status() if self.status.bridges is not None else []
+        for name, text, field, kind in BRIDGE_METRICS if told else ():
+            family = kind(name, text, labels=["bridge"])
+            for one in told:
+                family.add_metric([one["name"]], one["state"] == "connected" if field == "up" else one[field])
+            yield family
 
     def loop(self) -> Iterator[Metric]:
         lag = self.history.loop_lag

@@ -522,6 +522,54 @@ class EmqxMessages(BaseModel):
     meta: Meta
 
 
+class Bridge(BaseModel):
+    name: str
+    origin: str = Field(description="`configuration`, or `api` for one that was made while the broker ran.")
+    state: str = Field(description="`connected`, `connecting`, `resting` (lazy), `ended` (once) or `failed`.")
+    since_ms: int
+    address: str
+    error: str = Field(description="Why it is not connected, or what was refused; empty when all is well.")
+    in_sync: bool = Field(description="Whether the retained sets agree, as far as the bridge goes.")
+    holdfast: bool = Field(description="Whether the other broker is a Holdfast.")
+    waiting: int = Field(description="Messages that wait for the other side.")
+    waiting_bytes: int
+    connects: int
+    sent: int
+    received: int
+    dropped: int = Field(description="QoS 0 messages that came while the link was down.")
+    looped: int = Field(description="Messages that had been here, or there, before.")
+    refused: int
+    cleared: int = Field(description="Retained messages that were gone on one side and were cleared on the other.")
+    conflicts: int = Field(description="Topics that were changed on both sides, where this side's value stayed.")
+    remembered: int
+    not_remembered: int
+    topics: list[str]
+
+
+class Bridges(BaseModel):
+    bridges: list[Bridge]
+
+
+class BridgeTold(BaseModel):
+    bridge: dict[str, object]
+
+
+class BridgeEnded(BaseModel):
+    name: str
+    ended: bool
+
+
+class BridgeAddress(BaseModel):
+    address: str
+    connected: bool
+    error: str
+    refused: list[str] = Field(description="Filters that may not be subscribed to there.")
+
+
+class BridgeTested(BaseModel):
+    addresses: list[BridgeAddress]
+
+
 class EmqxClient(BaseModel):
     clientid: str
     username: str | None

@@ -76,6 +76,20 @@ class Configuration(Protocol):
         """The ways to log in, in a few words each."""
 
 
+class BridgesView(Protocol):
+    """The links to other brokers. A bridge is told as a table of the configuration."""
+
+    def status(self) -> list[dict[str, Any]]: ...
+
+    def told(self, name: str) -> dict[str, Any]: ...
+
+    async def add(self, told: dict[str, Any], replace: bool = False) -> dict[str, Any]: ...
+
+    async def remove(self, name: str) -> None: ...
+
+    async def test(self, told: dict[str, Any]) -> list[dict[str, object]]: ...
+
+
 @dataclass
 class ServerStatus:
     """`reached` says how far the followers are, `problems` what they complain of, `paused` why they write nothing for
@@ -100,6 +114,7 @@ class ServerStatus:
     skipped: tuple[int, int] = (0, 0)
     denials: Denials = field(default_factory=Denials)
     configuration: Configuration | None = None
+    bridges: BridgesView | None = None
 
     @property
     def broker(self) -> Broker:

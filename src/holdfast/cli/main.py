@@ -36,6 +36,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "pipeline": Command(
         "holdfast.cli.pipeline", "app", "Process the history with Spark: tables, time travel, audit, report."
     ),
+    "bridge": Command("holdfast.cli.bridge", "app", "Show, test, add and remove links to other brokers."),
     "demo": Command("holdfast_demo.command", "demo", "Demonstrate and verify all of it in about a minute."),
     "passwd": Command("holdfast.cli.passwd", "passwd", "Create, change and delete users in a password file."),
     "check-config": Command(
@@ -43,6 +44,7 @@ COMMANDS: Final[dict[str, Command]] = {
     ),
     "bench": Command("holdfast_bench.command", "bench", "Load-test any MQTT broker."),
     "import": Command("holdfast.cli.import_", "import_", "Import from mosquitto, EMQX or any MQTT broker."),
+    "migrate": Command("holdfast.cli.migrate", "migrate", "Move from another broker while both are in use."),
     "doctor": Command("holdfast.cli.doctor", "doctor", "Check a data folder and, if asked, repair it."),
 }
 

@@ -144,16 +144,25 @@ class Client:
 
     async def receive(self) -> Publish:
         """The next message; taking it acknowledges it. Raises ConnectionFailed when none can come any more."""
+        connection_number, publish = await self.take()
+        self.acknowledge(connection_number, publish)
+        return publish
+
+    async def take(self) -> tuple[int, Publish]:
+        """The next message, unacknowledged, with the number of the connection it came on."""
         await self._until(lambda: bool(self._queue))
         connection_number, publish = self._queue.popleft()
         self._queued_bytes -= len(publish.payload)
         self._changed.set()
+        return connection_number, publish
+
+    def acknowledge(self, connection_number: int, publish: Publish) -> None:
+        """Acknowledge a message of `take`. On a later connection the server sends it again, and hears it then."""
         connection = self._connection
         if connection is not None and connection_number == self._connections_opened:
             ack = self._qos.accept(publish)
             if ack is not None:
                 connection.send(ack)
-        return publish
 
     async def lost(self) -> NoReturn:
         """Wait for the connection to end for good; raises ConnectionFailed with the cause."""
@@ -227,7 +236,7 @@ class Client:
             while True:
                 failure = await self._read_until_lost(connection)
                 self._connection = None
-                if not self.options.reconnect or failure.reason not in TRY_AGAIN:
+                if not self._tries_again(failure):
                     raise failure
                 self._fail_requests(failure)
                 connection = await self._reconnect()
@@ -236,6 +245,10 @@ class Client:
             self._end(failure)
         finally:
             self._end(ConnectionFailed("the client has disconnected"))
+
+    def _tries_again(self, failure: ConnectionFailed) -> bool:
+        """Whether there is to be another connection after one that was lost, or refused, like this."""
+        return self.options.reconnect and failure.reason in TRY_AGAIN
 
     def _fail_requests(self, failure: ConnectionFailed) -> None:
         """Nobody will answer a SUBSCRIBE or UNSUBSCRIBE of the lost connection; messages are sent again instead."""
@@ -321,7 +334,7 @@ class Client:
             try:
                 return await open_connection(self.endpoint, self.options)
             except ConnectionFailed as error:
-                if error.reason not in TRY_AGAIN:
+                if not self._tries_again(error):
                     raise
 
     def _resume(self, connection: BrokerConnection) -> None:

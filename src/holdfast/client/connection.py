@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from holdfast.protocol.mqtt.properties import Properties
 from holdfast.protocol.mqtt.reasons import reason_name, return_code_name
 
 DEFAULT_RECEIVE_MAXIMUM: Final = 65_535  # what 5.0 assumes of a server that names none
+BRIDGE_BIT: Final = 0x80
 Trace = Callable[[str, Packet], None]  # called with "sending" or "received" for each packet
 
 
@@ -37,6 +38,8 @@ class Options:
     reconnect: bool = False  # after a lost connection try again until it works, and subscribe again
     reconnect_max_s: float = 30.0
     trace: Trace | None = None
+    is_bridge: bool = False  # says so in CONNECT of 3.1.1, as mosquitto's bridges do
+    open_stream: Callable[[], Awaitable[Stream]] | None = None  # instead of a network connection to the endpoint
 
 
 class BrokerConnection:
@@ -58,18 +61,20 @@ class BrokerConnection:
     async def handshake(self) -> None:
         """Sends CONNECT and reads CONNACK. Raises ConnectionFailed when the answer is a refusal, or none."""
         options = self._options
-        self.send(
-            Connect(
-                options.client_id,
-                options.version,
-                options.clean_start,
-                options.keep_alive,
-                options.will,
-                options.username,
-                options.password,
-                options.properties,
-            )
+        connect = Connect(
+            options.client_id,
+            options.version,
+            options.clean_start,
+            options.keep_alive,
+            options.will,
+            options.username,
+            options.password,
+            options.properties,
         )
+        if options.is_bridge:
+            self.send_bridge_connect(connect)
+        else:
+            self.send(connect)
         try:
             async with asyncio.timeout(options.connect_timeout_s):
                 packet = await self.receive()
@@ -124,6 +129,13 @@ class BrokerConnection:
         if self._options.trace is not None:
             self._options.trace("sending", packet)
         self._stream.write(data)
+        self.written_at_s = asyncio.get_running_loop().time()
+
+    def send_bridge_connect(self, connect: Connect) -> None:
+        """CONNECT with the highest bit of the protocol level set, which is behind the name of the protocol."""
+        data = bytearray(encode(connect, self._options.version))
+        data[data.index(b"MQTT") + len(b"MQTT")] |= BRIDGE_BIT
+        self._stream.write(bytes(data))
         self.written_at_s = asyncio.get_running_loop().time()
 
     async def drain(self) -> None:
@@ -186,7 +198,8 @@ class BrokerConnection:
 
 
 async def open_connection(endpoint: Endpoint, options: Options) -> BrokerConnection:
-    stream = await open_stream(endpoint, options.connect_timeout_s)
+    opened = options.open_stream
+    stream = await (opened() if opened is not None else open_stream(endpoint, options.connect_timeout_s))
     connection = BrokerConnection(stream, endpoint, options)
     try:
         await connection.handshake()

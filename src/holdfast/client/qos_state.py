@@ -119,6 +119,16 @@ class QosState:
             del self._outgoing[packet_id]
         return released
 
+    def unanswered(self) -> list[int]:
+        """Returns the ids of QoS 2 messages that no PUBREC has come for, in the order of sending."""
+        return [one for one, outgoing in self._outgoing.items() if outgoing.publish.qos == 2 and not outgoing.released]
+
+    def release(self, packet_id: int) -> None:
+        """The server has the message, though its PUBREC has not come: the next step is PUBREL."""
+        outgoing = self._outgoing.get(packet_id)
+        if outgoing is not None and outgoing.publish.qos == 2:
+            outgoing.released = True
+
     def withdraw(self, packet_id: int) -> None:
         """The message of `start` was not sent after all."""
         self._outgoing.pop(packet_id, None)

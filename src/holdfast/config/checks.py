@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from holdfast.config.listener import Listener
-from holdfast.config.settings import Settings
+from holdfast.config.settings import Bridge, Settings
 from holdfast.problem import Problem, shown
 
 HTTP_SCHEMES = ("http", "https")
@@ -24,6 +24,7 @@ def problems_of(settings: Settings, origins: Mapping[str, str]) -> list[Problem]
         *_rights(settings),
         *_quantities(settings),
         *_cluster(settings),
+        *_bridges(settings),
     ]
     return [Problem(p.key, p.message, origins.get(p.key, "")) for p in found]
 
@@ -44,6 +45,34 @@ def _cluster(settings: Settings) -> Iterator[Problem]:
         yield Problem(
             "retainer.storage_type", 'got "ram", expected "disc" or "disc_only": a node must know what it has read'
         )
+
+
+def _bridges(settings: Settings) -> Iterator[Problem]:
+    names = [bridge.name for bridge in settings.bridge]
+    if len(set(names)) < len(names):
+        yield Problem("bridge", f"expected each name once, got {shown(names)}")
+    for bridge in settings.bridge:
+        for problem in bridge_problems(bridge):
+            yield Problem("bridge", f"{bridge.name}: {problem}")
+
+
+def bridge_problems(bridge: Bridge) -> Iterator[str]:
+    """Returns what is wrong with one bridge."""
+    for path in (bridge.password_file, bridge.ca, bridge.cert, bridge.key):
+        if path is not None:
+            try:
+                with path.open("rb"):
+                    pass
+            except OSError as error:
+                yield f"cannot read {path}: {(error.strerror or str(error)).lower()}"
+    if bridge.password_file is not None and not bridge.username and bridge.protocol != "5":
+        yield "expected a username with password_file: MQTT 3.1.1 has no password alone"
+    if (bridge.cert is None) != (bridge.key is None):
+        yield "expected cert and key, or neither"
+    if bridge.quiet <= 0:
+        yield "expected quiet above 0"
+    if bridge.retry <= 0 or bridge.retry_max < bridge.retry:
+        yield "expected retry above 0, and retry_max no less than that"
 
 
 def _listeners(settings: Settings) -> Iterator[Problem]:
@@ -149,6 +178,7 @@ def exposed_secrets(settings: Settings) -> list[tuple[str, Path]]:
         ("callback.secret_file", settings.callback.secret_file),
         ("history.storage_file", settings.history.storage_file),
         *(("tls.key", listener.key) for listener in settings.listeners()),
+        *(("bridge", path) for bridge in settings.bridge for path in (bridge.password_file, bridge.key)),
     ]
     if "HS256" in settings.jwt.algorithms:  # else these are public keys
         named += [("jwt.key_file", settings.jwt.key_file), ("jwt.jwks_file", settings.jwt.jwks_file)]

@@ -105,6 +105,13 @@ EXAMPLE_TABLES: Final = {
 # filter = "#"
 # user = "dashboard"
 """,
+    "bridge": """\
+# [[bridge]]
+# name = "cloud"
+# address = ["mqtts://broker.example:8883", "mqtts://spare.example:8883"]
+# username = "site7"
+# topic = ["sensors/# out 1 \\"\\" site7/", "commands/# in 1 \\"\\" site7/", "shared/# both 1"]
+""",
 }
 
 
@@ -154,7 +161,8 @@ def reference() -> str:
     for key in KEYS.values():
         if key.table is not None:
             fields = [Key(name, field, False, None) for name, field in key.table.model_fields.items()]
-            example = EXAMPLE_TABLES[key.name].replace("# ", "").replace("#\n", "\n")
+            lines = EXAMPLE_TABLES[key.name].splitlines(keepends=True)
+            example = "".join(line.removeprefix("#").removeprefix(" ") for line in lines)
             parts.append(f"\n## `[[{key.name}]]`\n\n{getdoc(key.table)}\n\n{_table(fields)}\n```toml\n{example}```\n")
     parts.append("\n## Listeners\n\n" + _listeners())
     return "".join(parts)

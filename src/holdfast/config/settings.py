@@ -12,6 +12,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from holdfast.config.listener import Listener, ListenerUrl, parse_listener
 from holdfast.config.values import (
     Action,
+    BridgeLine,
+    BridgeName,
+    BrokerUrl,
     Count,
     Names,
     Networks,
@@ -610,6 +613,94 @@ class Cluster(Section):
     )
 
 
+class Bridge(Section):
+    """One `[[bridge]]`: a link to another broker, over which topics go out, come in, or both."""
+
+    name: BridgeName = Field(description="What it is called; no other bridge may have the name.")
+    address: Annotated[list[BrokerUrl], BeforeValidator(one_or_many), Field(min_length=1)] = Field(
+        description="The other broker, as `mqtt://host:1883`, `mqtts://`, `ws://` or `wss://`; of several the next is "
+        "tried when one does not answer."
+    )
+    topic: Annotated[list[BridgeLine], BeforeValidator(one_or_many), Field(min_length=1)] = Field(
+        description="What goes over it, one line or several, as in mosquitto: `PATTERN [out, in or both] [QOS "
+        '[LOCAL-PREFIX [REMOTE-PREFIX]]]`, with `""` for an empty prefix. A line may end with `retain=strip` (nothing '
+        "is kept on the other side), `retain=set` (everything is) and `expiry=SECONDS`."
+    )
+    protocol: Literal["5", "3.1.1"] = Field(default="5", description="The version of MQTT that is spoken to it.")
+    client_id: str = Field(default="", description="Client id there; empty is the host's name and the bridge's.")
+    local_client_id: str = Field(default="", description="Client id here; empty is `local.` and the one there.")
+    username: str = Field(default="", description="User name there; empty is none.")
+    password_file: Path | None = Field(
+        default=None, description="File with the password or token, read anew at each connect."
+    )
+    local_username: str = Field(
+        default="", description="The user whose rights it has here; empty is that of a client without a name."
+    )
+    ca: Path | None = Field(default=None, description="Authorities that its certificate may come from (PEM).")
+    cert: Path | None = Field(default=None, description="Certificate to show (PEM).")
+    key: Path | None = Field(default=None, description="Its private key (PEM).")
+    insecure: bool = Field(default=False, description="Whether any name on its certificate will do.")
+    clean_session: bool = Field(
+        default=False, description="Whether the other broker forgets the session with each connection."
+    )
+    session_expiry: Annotated[WholeSeconds, Field(le=4_294_967_295)] = Field(
+        default=7 * 86400, description="How long it keeps the session otherwise (MQTT 5)."
+    )
+    keep_alive: Annotated[WholeSeconds, Field(ge=5, le=65535)] = Field(
+        default=60, description="A link that is silent for so long is asked whether it is there."
+    )
+    notifications: bool = Field(
+        default=True,
+        description="Whether `1` and `0`, retained, say on both sides whether the link is there, by a will on the "
+        "other one.",
+    )
+    notification_topic: str = Field(
+        default="", description="Where; empty is `$SYS/broker/connection/CLIENT-ID/state`, as in mosquitto."
+    )
+    notifications_local_only: bool = Field(default=False, description="Whether that is said here only.")
+    round_robin: bool = Field(
+        default=False,
+        description="Whether all addresses are alike. If not, the first is gone back to as soon as it answers again.",
+    )
+    start: Literal["automatic", "lazy", "once"] = Field(
+        default="automatic",
+        description="`automatic`: always connected; `lazy`: while there is something to send; `once`: until the link "
+        "is lost.",
+    )
+    threshold: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1)] = Field(
+        default=10, description="Messages that have to wait before a lazy bridge connects."
+    )
+    idle_timeout: Duration = Field(default=60, description="A lazy bridge disconnects after so long without a message.")
+    retry: Duration = Field(default=1, description="Wait before the first attempt to connect again; doubles with each.")
+    retry_max: Duration = Field(default=30, description="Longest wait between two attempts.")
+    quiet: Duration = Field(
+        default=2,
+        description="A broker that does not mark the end of its retained messages has sent them all when no more come "
+        "for so long.",
+    )
+    private: bool = Field(
+        default=True,
+        description="Whether MQTT 3.1.1 tells the other broker that this is a bridge, as mosquitto does (protocol "
+        "level 0x84). One that does not know it is spoken to without.",
+    )
+    outgoing_retain: bool = Field(
+        default=True, description="Whether RETAIN goes out at all; off is for brokers that refuse it."
+    )
+    conflict: Literal["newest", "local", "remote"] = Field(
+        default="newest",
+        description="Which value stays of a topic that goes both ways and was changed on both sides while the link was "
+        "down. Brokers other than Holdfast do not say when: `newest` means `local` with them.",
+    )
+    max_inflight: Annotated[int, BeforeValidator(check_no_boolean), Field(ge=1, le=65535)] = Field(
+        default=200, description="Unacknowledged QoS 1 and 2 messages in each direction."
+    )
+    remember: Count = Field(
+        default=1_000_000,
+        description="Topics of which it is remembered on disk what the other side was sent, so that what is deleted "
+        "here is deleted there too; 0 is no limit.",
+    )
+
+
 class Settings(Section):
     """The whole configuration."""
 
@@ -648,6 +739,7 @@ class Settings(Section):
     access: list[AccessRule] = Field(
         default=[], description="Access rules, as `[[access]]` tables; the first match wins."
     )
+    bridge: list[Bridge] = Field(default=[], description="Links to other brokers, as `[[bridge]]` tables.")
 
     def listeners(self) -> list[Listener]:
         """Each listener with everything its URL left out filled in."""

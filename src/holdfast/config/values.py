@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from holdfast.broker.topics import is_valid_filter
 from holdfast.config.listener import parse_listener
 from holdfast.quantity import Duration, format_size, parse_percentage, parse_size
+from holdfast.rules.bridge_topic import parse_bridge_topic
 
 
 def check_no_boolean(value: object) -> object:
@@ -108,6 +109,35 @@ def check_http_url(value: str) -> str:
     return value
 
 
+def check_bridge_topic(value: str) -> str:
+    """Returns a line of a bridge in its one form."""
+    found = parse_bridge_topic(value)
+    check_topic_filter(found.local_filter)
+    check_topic_filter(found.remote_filter)
+    return str(found)
+
+
+def check_broker_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in BROKER_SCHEMES or not parts.hostname or "@" in parts.netloc:
+        raise ValueError(
+            f"expected a broker such as mqtt://host:1883 or mqtts://host, without a user name in it, got {value!r}"
+        )
+    try:
+        parts.port  # noqa: B018
+    except ValueError as error:
+        raise ValueError(f"expected a usable port, got {value!r}: {error}") from None
+    return value
+
+
+def check_bridge_name(value: str) -> str:
+    if not 0 < len(value) <= 64 or not value.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise ValueError(f"expected a name of letters, digits, '-', '_' and '.', got {value!r}")
+    return value
+
+
+BROKER_SCHEMES = ("mqtt", "mqtts", "tcp", "tls", "ws", "wss")
+
 Count = Annotated[int, BeforeValidator(check_no_boolean), Field(ge=0)]
 WholeSeconds = Annotated[Duration, AfterValidator(whole_seconds)]
 TopicFilter = Annotated[str, AfterValidator(check_topic_filter)]
@@ -124,3 +154,6 @@ Reserve = Annotated[
     Field(min_length=1),
 ]
 Names = Annotated[list[str], BeforeValidator(one_or_many)]
+BridgeLine = Annotated[str, AfterValidator(check_bridge_topic)]
+BridgeName = Annotated[str, AfterValidator(check_bridge_name)]
+BrokerUrl = Annotated[str, AfterValidator(check_broker_url)]

@@ -1,7 +1,7 @@
 """`mosquitto.conf` with the folder that it includes: each line becomes a setting, or is named with what to do about it.
 
-A table says what each key means here. Listeners gather the lines behind them, as they do there; bridges too, and stay
-behind. Password, access and dynamic security files that it names are read with it.
+A table says what each key means here. Listeners gather the lines behind them, as they do there; bridges too
+(`mosquitto_bridges`). Password, access and dynamic security files that it names are read with it.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,8 +12,9 @@ from urllib.parse import quote
 
 from holdfast.errors import UsageError
 from holdfast.migration.dynamic_security import add_dynamic_security, parse
+from holdfast.migration.mosquitto_bridges import FoundBridge, reason_for
 from holdfast.migration.mosquitto_users import add_access, add_users, read_text
-from holdfast.migration.settings_files import FoundSettings
+from holdfast.migration.settings_files import Beside, FoundSettings
 
 FILES_MOST: Final = 1000
 LOOPBACK: Final = "127.0.0.1"
@@ -112,7 +113,7 @@ BRIDGE_KEYS: Final = frozenset(
         "username",
     ]
 )
-BRIDGE: Final = "bridges do not come: set them up on the side that stays, or with a client that forwards"
+NO_CONNECTION: Final = "belongs to a bridge, and no connection stands before it"
 SECRETS: Final = ("password", "remote_password", "local_password", "bridge_psk")
 LOG_LEVELS: Final = {"error": "error", "warning": "warning", "notice": "info", "information": "info", "debug": "debug"}
 SEVERITY: Final = ["debug", "info", "warning", "error"]
@@ -171,6 +172,7 @@ class Conf:
         self.current = self.default
         self.per_listener = False
         self.in_bridge = False
+        self.bridges: list[FoundBridge] = []
         self.log_levels: list[str] = []
         self.plugin: Line | None = None
         self.persistence: dict[str, str] = {}
@@ -209,7 +211,7 @@ class Conf:
 
     def leave(self, line: Line) -> None:
         if line.key in BRIDGE_KEYS or line.key.startswith("bridge_"):
-            reason = BRIDGE
+            reason = reason_for(line.key) if self.bridges else NO_CONNECTION
         elif line.key.startswith(("plugin_opt_", "auth_opt_")):
             reason = "belongs to a plugin that has no counterpart"
         else:
@@ -220,13 +222,14 @@ class Conf:
         """Whether the line means something here."""
         key, value = line.key, line.value
         if key == "connection":
-            self.in_bridge = True
-            return False
+            self.in_bridge = bool(value)
+            self.bridges.append(FoundBridge(value, self.path.parent))
+            return bool(value)
         if key in ("listener", "port", "bind_address"):
             self.in_bridge = False
             return self.take_listener(line)
         if self.in_bridge and (key in BRIDGE_KEYS or key.startswith("bridge_")):
-            return False
+            return self.bridges[-1].take(key, value)
         if key in NOT_NEEDED:
             return True
         taken = self.take_option(line)
@@ -398,9 +401,27 @@ class Conf:
         add_dynamic_security(self.found, parse(read_text(name), str(name)), name.name)
         return True
 
+    def add_bridges(self) -> None:
+        for bridge in self.bridges:
+            table = bridge.finish()
+            if table is None:
+                self.found.notes.append(f"bridge {bridge.table['name']} has no address or no topic, and stays behind")
+                continue
+            if bridge.password is not None:
+                file = f"bridge-{table['name']}.password"
+                self.found.secrets[file] = bridge.password
+                table["password_file"] = Beside(file)
+            self.found.tables.setdefault("bridge", []).append(table)
+        if self.found.tables.get("bridge"):
+            self.found.notes.append(
+                "bridges speak MQTT 3.1.1 as mosquitto does by itself; where the other broker knows it, "
+                'protocol = "5" also carries properties'
+            )
+
     def finish(self) -> None:
         found = self.found
         self.add_secrets()
+        self.add_bridges()
         listeners = [*([self.default] if self.default.named or not self.listeners else []), *self.listeners]
         for listener in listeners:
             if not listener.host:

@@ -22,11 +22,18 @@ class LeftLine:
     reason: str
 
 
+@dataclass(frozen=True)
+class Beside:
+    """A file that stands beside the configuration, wherever that will be."""
+
+    file: str
+
+
 @dataclass
 class FoundSettings:
     """`values` are settings by their key here (`limits.max_inflight`), `tables` arrays of tables such as `access`.
-    `users` are hashes by name. `access` is the text of an access file. `lines` counts what was read, `left` what stays
-    behind.
+    `users` are hashes by name. `access` is the text of an access file, `secrets` are texts of files of their own by
+    name. `lines` counts what was read, `left` what stays behind.
     """
 
     source: str
@@ -34,6 +41,7 @@ class FoundSettings:
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     users: dict[str, str] | None = None
     access: str | None = None
+    secrets: dict[str, str] = field(default_factory=dict)
     rules: int = 0
     lines: int = 0
     left: list[LeftLine] = field(default_factory=list)
@@ -67,10 +75,12 @@ def files_of(found: FoundSettings, config: Path) -> list[SettingsFile]:
         path = folder / "access"
         files.append(SettingsFile(path, "access rules", found.access.splitlines()))
         values["auth.access_file"] = str(path)
-    return [SettingsFile(config, "settings", toml_lines(found, values)), *files]
+    for name, secret in found.secrets.items():
+        files.append(SettingsFile(folder / name, "password of a bridge", [secret]))
+    return [SettingsFile(config, "settings", toml_lines(found, values, folder)), *files]
 
 
-def toml_lines(found: FoundSettings, values: dict[str, Any]) -> list[str]:
+def toml_lines(found: FoundSettings, values: dict[str, Any], folder: Path) -> list[str]:
     lines = [f"# Made by `holdfast import` from {one_line(found.source)}."]
     lines += [f"{key} = {toml_value(value)}" for key, value in values.items() if "." not in key]
     for section in dict.fromkeys(key.partition(".")[0] for key in values if "." in key):
@@ -80,7 +90,8 @@ def toml_lines(found: FoundSettings, values: dict[str, Any]) -> list[str]:
                 lines.append(f"{key.partition('.')[2]} = {toml_value(value)}")
     for name, tables in found.tables.items():
         for table in tables:
-            lines += ["", f"[[{name}]]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]
+            placed = {key: folder / one.file if isinstance(one, Beside) else one for key, one in table.items()}
+            lines += ["", f"[[{name}]]", *(f"{key} = {toml_value(value)}" for key, value in placed.items())]
     if found.left:
         lines += ["", "# What has no counterpart here:"]
         lines += [f"# {one_line(left.where)}: {one_line(left.text)} - {one_line(left.reason)}" for left in found.left]

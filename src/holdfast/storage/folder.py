@@ -5,6 +5,7 @@ journal/       segments, and the page that says how far they are durable
 state/         LMDB
 history/       the Delta table; history.lock beside it. Where it lies elsewhere, history.place says where
 heard.json     when state topics of discovery configurations were last published to
+bridges/       what bridges remember of the other side, and those that were made through the API
 erasures/      what operators have asked to be erased from the history
 quarantine/    bytes that could not be read, kept for an operator who wants to look
 """

@@ -33,6 +33,54 @@ export interface BanRequest {
   until?: string | null;
 }
 
+export interface Bridge {
+  name: string;
+  origin: string;
+  state: string;
+  since_ms: number;
+  address: string;
+  error: string;
+  in_sync: boolean;
+  holdfast: boolean;
+  waiting: number;
+  waiting_bytes: number;
+  connects: number;
+  sent: number;
+  received: number;
+  dropped: number;
+  looped: number;
+  refused: number;
+  cleared: number;
+  conflicts: number;
+  remembered: number;
+  not_remembered: number;
+  topics: Array<string>;
+}
+
+export interface BridgeAddress {
+  address: string;
+  connected: boolean;
+  error: string;
+  refused: Array<string>;
+}
+
+export interface BridgeEnded {
+  name: string;
+  ended: boolean;
+}
+
+export interface BridgeTested {
+  addresses: Array<BridgeAddress>;
+}
+
+export interface BridgeTold {
+  bridge: Record<string, unknown>;
+}
+
+export interface Bridges {
+  bridges: Array<Bridge>;
+}
+
 export interface Change {
   topic: string;
   what: string;
@@ -725,6 +773,11 @@ export interface Call {
   (method: "POST", path: "/api/v1/cluster/drain", query?: { node?: string | null }): Promise<NodeDrained>;
   (method: "POST", path: "/api/v1/cluster/remove", query?: { node?: string | null }): Promise<NodeRemoved>;
   (method: "POST", path: "/api/v1/cluster/verify", query?: Record<string, never>): Promise<Verified>;
+  (method: "GET", path: "/api/v1/bridges", query?: Record<string, never>): Promise<Bridges>;
+  (method: "POST", path: "/api/v1/bridges", query: { replace?: boolean | "true" | "false" | null }, body: Record<string, unknown>): Promise<Bridge>;
+  (method: "DELETE", path: "/api/v1/bridges", query?: { name?: string | null }): Promise<BridgeEnded>;
+  (method: "GET", path: "/api/v1/bridges/told", query?: { name?: string | null }): Promise<BridgeTold>;
+  (method: "POST", path: "/api/v1/bridges/test", query: { name?: string | null }, body: Record<string, unknown> | null): Promise<BridgeTested>;
   (method: "GET", path: "/api/v5/mqtt/retainer", query?: Record<string, never>): Promise<Record<string, unknown>>;
   (method: "PUT", path: "/api/v5/mqtt/retainer", query: Record<string, never>, body: Retainer): Promise<Record<string, unknown>>;
   (method: "GET", path: "/api/v5/mqtt/retainer/messages", query?: { topic?: string | null; page?: number | null; limit?: number | null }): Promise<EmqxMessages>;
@@ -776,6 +829,8 @@ export interface Get {
   (path: "/api/v1/denials", query?: Record<string, never>): Promise<DenialList>;
   (path: "/api/v1/clients", query?: { search?: string | null; state?: string | null; sort?: string | null; descending?: boolean | "true" | "false" | null; page?: number | null; limit?: number | null }): Promise<ClientPage>;
   (path: "/api/v1/cluster", query?: Record<string, never>): Promise<ClusterStatus>;
+  (path: "/api/v1/bridges", query?: Record<string, never>): Promise<Bridges>;
+  (path: "/api/v1/bridges/told", query?: { name?: string | null }): Promise<BridgeTold>;
   (path: "/api/v5/mqtt/retainer", query?: Record<string, never>): Promise<Record<string, unknown>>;
   (path: "/api/v5/mqtt/retainer/messages", query?: { topic?: string | null; page?: number | null; limit?: number | null }): Promise<EmqxMessages>;
   (path: `/api/v5/mqtt/retainer/message/${string}`, query?: Record<string, never>): Promise<EmqxWhole>;

@@ -111,6 +111,16 @@ def test_lost_session_gets_unreleased_messages_as_new() -> None:
     assert state.on_publish(Publish(b"t", b"new", 2, packet_id=7)) == (True, None)
 
 
+def test_a_message_that_the_server_has_goes_on_with_pubrel() -> None:
+    state = QosState(V5, 10)
+    for qos in (2, 1, 2):
+        started(state, qos)
+    assert state.unanswered() == [1, 3]
+    state.release(1)
+    assert state.unanswered() == [3]
+    assert [shape(packet) for packet in state.resume(session_present=True)][:1] == [(PUBREL, 1, 0)]
+
+
 def test_withdrawn_message_gives_its_place_back() -> None:
     state = QosState(V311, 1)
     state.withdraw(started(state, 1).packet_id)

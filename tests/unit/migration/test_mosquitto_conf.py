@@ -124,17 +124,15 @@ def test_files_of_the_included_folder_are_read_in_order(tmp_path: Path) -> None:
 def test_lines_without_a_counterpart_are_named_with_what_to_do_and_without_secrets(tmp_path: Path) -> None:
     found = conf(
         tmp_path,
-        "persistence true\nuser mosquitto\nconnection cloud\naddress example.org\ntopic # both 1\n"
-        "remote_password hunter2\nbridge_cafile x.pem\nplugin /usr/lib/other.so\nplugin_opt_x 1\nmax_packet_size big\n"
-        "listener 0 /run/mosquitto.sock\n",
+        "persistence true\nuser mosquitto\nremote_password hunter2\nconnection cloud\naddress example.org\n"
+        "topic # sideways 1\ntopic # both 1\nbridge_psk 0123\nplugin /usr/lib/other.so\nplugin_opt_x 1\n"
+        "max_packet_size big\nlistener 0 /run/mosquitto.sock\n",
     )
     assert [left.text for left in found.left] == [
         "user mosquitto",
-        "connection cloud",
-        "address example.org",
-        "topic # both 1",
         "remote_password ...",
-        "bridge_cafile x.pem",
+        "topic # sideways 1",
+        "bridge_psk ...",
         "plugin /usr/lib/other.so",
         "plugin_opt_x 1",
         "max_packet_size big",
@@ -142,6 +140,41 @@ def test_lines_without_a_counterpart_are_named_with_what_to_do_and_without_secre
     ]
     assert all(left.reason for left in found.left)
     assert "hunter2" not in "\n".join(line for file in files_of(found, tmp_path / "x.toml") for line in file.lines)
+
+
+def test_connections_become_bridges_and_their_passwords_files_of_their_own(tmp_path: Path) -> None:
+    found = conf(
+        tmp_path,
+        "persistence true\nconnection cloud 1\naddress broker.example:8883 spare.example\n"
+        'topic sensors/# out 1 "" site7/\ntopic commands/# in\nremote_clientid site7\nremote_username u\n'
+        "remote_password hunter2\nbridge_cafile ca.pem\ncleansession true\nstart_type lazy\nthreshold 5\n"
+        "restart_timeout 10 60\ntry_private false\nbridge_protocol_version mqttv50\nkeepalive_interval 30\n"
+        "connection empty\naddress nowhere\n",
+    )
+    (tmp_path / "ca.pem").write_text("")
+    config = written(found, tmp_path)
+    assert "hunter2" not in config.read_text()
+    (bridge,) = load(config, environ={}).settings.bridge
+    assert bridge.password_file is not None
+    assert bridge.password_file.read_text() == "hunter2\n"
+    assert bridge.password_file.stat().st_mode & 0o077 == 0
+    assert bridge.model_dump(exclude_unset=True, exclude={"password_file"}) == {
+        "name": "cloud-1",
+        "address": ["mqtts://broker.example:8883", "mqtts://spare.example"],
+        "topic": ['sensors/# out 1 "" site7/', "commands/# in 0"],
+        "protocol": "5",
+        "client_id": "site7",
+        "username": "u",
+        "ca": tmp_path / "ca.pem",
+        "clean_session": True,
+        "start": "lazy",
+        "threshold": 5,
+        "retry": 10,
+        "retry_max": 60,
+        "private": False,
+        "keep_alive": 30,
+    }
+    assert any("empty" in note for note in found.notes)
 
 
 def test_a_file_of_rights_that_is_missing_ends_the_import(tmp_path: Path) -> None:

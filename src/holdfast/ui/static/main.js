@@ -11,6 +11,7 @@ import { bans } from "/static/bans.js";
 import { users } from "/static/users.js";
 import { settings } from "/static/settings.js";
 import { cluster } from "/static/cluster.js";
+import { bridges } from "/static/bridges.js";
 
 /** @import { Who } from "../api.d.ts" */
 /** @import { State } from "/static/api.js" */
@@ -28,6 +29,7 @@ const PAGES = [
   { id: "explorer", title: "Explorer", open: explorer },
   { id: "hygiene", title: "Hygiene", open: hygiene },
   { id: "clients", title: "Clients", open: clients, shown: forAdmins },
+  { id: "bridges", title: "Bridges", open: bridges, shown: forAdmins },
   { id: "denials", title: "Denials", open: denials, shown: forAdmins },
   { id: "bans", title: "Bans", open: bans, shown: forAdmins },
   { id: "users", title: "Users", open: users, shown: forAdmins },

@@ -1,0 +1,321 @@
+"""The bridge as a client of the other broker: one connection after another, to one address after another.
+
+What is unacknowledged when a connection is lost is sent again on the next one under the same identifier, so that QoS 2
+stays exactly once. Passwords, tokens and certificates are read for each connection.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from holdfast.bridge.options import BridgeOptions
+from holdfast.client import Client, Options
+from holdfast.client.connection import BrokerConnection, open_connection
+from holdfast.errors import ConnectionFailed, UsageError
+from holdfast.protocol.mqtt.packets import (
+    PINGREQ,
+    PINGRESP,
+    V5,
+    Ack,
+    ConnAck,
+    Disconnect,
+    Packet,
+    Ping,
+    Publish,
+    SubscriptionRequest,
+    Will,
+)
+from holdfast.protocol.mqtt.properties import Properties
+from holdfast.protocol.mqtt.reasons import (
+    BAD_USERNAME_OR_PASSWORD,
+    MALFORMED_PACKET,
+    NOT_AUTHORIZED,
+    PROTOCOL_ERROR,
+    RECEIVE_MAXIMUM_EXCEEDED,
+    UNACCEPTABLE_PROTOCOL_311,
+    return_code_311,
+)
+
+log = logging.getLogger("holdfast.bridge")
+
+CONNECT_TIMEOUT_S: Final = 10.0
+GOODBYE_S: Final = 5.0
+# A will below $SYS is more than some brokers allow, and they say no more than this.
+MAY_BE_THE_WILL: Final = (NOT_AUTHORIZED, return_code_311(NOT_AUTHORIZED), BAD_USERNAME_OR_PASSWORD)
+
+
+REPEAT_REFUSED: Final = (MALFORMED_PACKET, PROTOCOL_ERROR, RECEIVE_MAXIMUM_EXCEEDED)
+
+
+class RemoteClient(Client):
+    """`trouble` says why there is no connection, empty while there is one."""
+
+    def __init__(self, options: BridgeOptions) -> None:
+        self.bridge = options
+        self.address = 0
+        self.trouble = ""
+        self.connects = 0
+        self.is_private = options.private and options.version != V5
+        self.has_will = options.notifications and not options.notifications_local_only
+        self.on_connected: Callable[[ConnAck], None] = lambda connack: None
+        self.on_lost: Callable[[str], None] = lambda why: None
+        self.on_answer: Callable[[], None] = lambda: None
+        self._resting = True
+        self._repeated: list[int] = []  # QoS 2 messages sent again on this connection and not answered, in order
+        self._handling: dict[int, Publish] = {}  # QoS 2 messages that were taken and not acknowledged, by identifier
+        super().__init__(options.endpoint(0), self.make_options(with_password=False))
+
+    def make_options(self, with_password: bool = True) -> Options:
+        """What this connection says of itself. Raises UsageError when a file cannot be read."""
+        bridge = self.bridge
+        properties: Properties | None = None
+        if bridge.version == V5:
+            properties = Properties()
+            properties.receive_maximum = bridge.max_inflight
+            properties.session_expiry = 0 if bridge.clean_session else bridge.session_expiry_s
+            properties.user_properties = [("holdfast-snapshot", "mark"), ("holdfast-retained-meta", "on")]
+        will = Will(bridge.state_topic.encode(), b"0", 1, True, None) if self.has_will else None
+        return Options(
+            client_id=bridge.client_id,
+            version=bridge.version,
+            clean_start=bridge.clean_session,
+            keep_alive=bridge.keep_alive_s,
+            username=bridge.username or None,
+            password=bridge.password() if with_password else None,
+            will=will,
+            properties=properties,
+            max_inflight=bridge.max_inflight,
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            reconnect=True,
+            is_bridge=self.is_private,
+        )
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None
+
+    @property
+    def is_started(self) -> bool:
+        return self._reader is not None
+
+    @property
+    def shown_address(self) -> str:
+        return self.bridge.addresses[self.address % len(self.bridge.addresses)]
+
+    def start(self) -> None:
+        if self._reader is None:
+            self._resting = False
+            self._reader = asyncio.create_task(self._begin(), name=f"bridge-{self.bridge.name}-remote")
+
+    async def _begin(self) -> None:
+        connection = await self._reconnect(at_once=True)
+        self._resume(connection)
+        await self._run(connection)
+
+    async def until_ready(self) -> None:
+        """Wait until a message can leave at once."""
+        await self._until(lambda: self._connection is not None and self._qos.has_room)
+
+    def ask_for_answer(self) -> bool:
+        """Send PINGREQ: the answer says that all that was sent before has arrived. Whether it was sent."""
+        if self._connection is not None:
+            self._connection.send(Ping(PINGREQ))
+        return self._connection is not None
+
+    def _on_packet(self, connection: BrokerConnection, packet: Packet) -> None:
+        if packet.kind == PINGRESP:
+            self.on_answer()
+        elif isinstance(packet, Ack) and packet.packet_id in self._repeated:
+            self._repeated.remove(packet.packet_id)
+        super()._on_packet(connection, packet)
+
+    async def rest(self, reason: int = 0) -> None:
+        """Disconnect until `start` is called again. What is unacknowledged stays so."""
+        self._resting = True
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if self.has_will:
+                with contextlib.suppress(ConnectionFailed, UsageError):
+                    connection.send(Publish(self.bridge.state_topic.encode(), b"0", 0, True))
+            await connection.close(Disconnect(reason))
+
+    async def disconnect(self, reason: int = 0, properties: Properties | None = None) -> None:
+        await self.rest(reason)
+        self._resting = False
+        self._end(ConnectionFailed("the bridge has ended"))
+
+    def _end(self, failure: ConnectionFailed) -> None:
+        if not self._resting:  # else there is more to come, later
+            super()._end(failure)
+
+    async def say_goodbye(self) -> None:
+        """Leave nothing behind on the other broker, if it can be reached: no session, and no word of the bridge."""
+        if not self.connects:
+            return
+        properties = None if self.bridge.version != V5 else Properties()
+        try:
+            options = replace(self.make_options(), clean_start=True, will=None, reconnect=False, properties=properties)
+            async with asyncio.timeout(GOODBYE_S), Client(self.endpoint, options) as client:
+                if self.has_will:
+                    await client.publish(self.bridge.state_topic, b"", 1, True)
+        except (ConnectionFailed, UsageError, TimeoutError) as error:
+            log.info("the other broker keeps the session", extra={"bridge": self.bridge.name, "error": str(error)})
+
+    def drop(self) -> None:
+        """Lose the connection, to make another one."""
+        if self._connection is not None:
+            asyncio.create_task(self._connection.abort("another address is preferred"))  # noqa: RUF006
+
+    async def acknowledge_taken(self, connection_number: int, publish: Publish) -> None:
+        """Acknowledge what was taken: a QoS 2 message also on a later connection, where its repeat was passed over.
+        What came on no connection of this client, number 0, was acknowledged there.
+        """
+        if connection_number == 0:
+            return
+        if publish.qos < 2:
+            self.acknowledge(connection_number, publish)
+            return
+        self._handling.pop(publish.packet_id, None)
+        self.acknowledge(self._connections_opened, publish)
+        if self._connection is None:
+            self._qos.accept(publish)
+
+    async def take(self) -> tuple[int, Publish]:
+        while True:
+            number, publish = await super().take()
+            if publish.qos < 2:
+                return number, publish
+            wanted, answer = self._qos.on_publish(publish)
+            if not wanted and answer is not None and self._connection is not None:
+                self._connection.send(answer)
+            elif publish.packet_id not in self._handling:
+                self._handling[publish.packet_id] = publish
+                return number, publish
+
+    def _tries_again(self, failure: ConnectionFailed) -> bool:
+        return True
+
+    def _fail_requests(self, failure: ConnectionFailed) -> None:
+        super()._fail_requests(failure)
+        if failure.reason in REPEAT_REFUSED and self._repeated:
+            # mosquitto 2.0 ends a connection of MQTT 5 for the repeat of a QoS 2 message that it has.
+            self._qos.release(self._repeated[0])
+        self._repeated = []
+        self.trouble = str(failure)
+        self.on_lost(self.trouble)
+
+    async def _reconnect(self, at_once: bool = False) -> BrokerConnection:
+        """Try one address after another until one takes us."""
+        delay_s = self.bridge.retry_s
+        if not self.bridge.round_robin:
+            self.address = 0
+        while True:
+            if not at_once:
+                # Bridges that lost the same broker should not all come back in the same instant.
+                await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
+                delay_s = min(delay_s * 2, self.bridge.retry_max_s)
+            at_once = False
+            for _ in self.bridge.addresses:
+                try:
+                    return await self.open()
+                except (ConnectionFailed, UsageError) as error:
+                    if str(error) != self.trouble:
+                        self.trouble = str(error)
+                        log.warning("bridge not connected", extra={"bridge": self.bridge.name, "error": self.trouble})
+                    self.address += 1
+
+    async def open(self) -> BrokerConnection:
+        """A connection to the present address, with as much of what we would like to say as the broker bears."""
+        endpoint = self.bridge.endpoint(self.address)
+        self.endpoint = endpoint
+        self.options = self.make_options()
+        try:
+            return await open_connection(endpoint, self.options)
+        except ConnectionFailed as error:
+            unknown = error.reason == UNACCEPTABLE_PROTOCOL_311 or (not error.reason and not self.connects)
+            if self.is_private and unknown:
+                self.is_private = False
+            elif self.has_will and error.reason in MAY_BE_THE_WILL and self.bridge.state_topic.startswith("$"):
+                self.has_will = False
+            else:
+                raise
+            self.options = self.make_options()
+        try:
+            return await open_connection(endpoint, self.options)
+        except ConnectionFailed:
+            self.is_private = self.bridge.private and self.bridge.version != V5
+            self.has_will = self.bridge.notifications and not self.bridge.notifications_local_only
+            raise
+
+    async def first_answers(self) -> bool:
+        """Whether the first address takes clients again."""
+        try:
+            options = replace(
+                self.make_options(),
+                client_id=f"{self.bridge.client_id}-look",
+                clean_start=True,
+                will=None,
+                properties=None,
+            )
+            async with Client(self.bridge.endpoint(0), replace(options, reconnect=False)):
+                return True
+        except (ConnectionFailed, UsageError):
+            return False
+
+    def _resume(self, connection: BrokerConnection) -> None:
+        self._subscriptions.clear()  # the link subscribes anew, to what has changed
+        if not connection.connack.session_present:
+            self._handling.clear()
+        self.trouble = ""
+        self.connects += 1
+        super()._resume(connection)
+        self._repeated = self._qos.unanswered() if connection.connack.session_present else []
+        if self.has_will:
+            connection.send(Publish(self.bridge.state_topic.encode(), b"1", 0, True))
+        self.on_connected(connection.connack)
+
+
+async def try_out(options: BridgeOptions) -> list[dict[str, object]]:
+    """Connect to each address once, as another client, and see whether it takes us and our subscriptions."""
+    found: list[dict[str, object]] = []
+    for number, address in enumerate(options.addresses):
+        one = replace(
+            options, client_id=f"{options.client_id}-test", clean_session=True, notifications=False, private=False
+        )
+        told: dict[str, object] = {"address": address, "connected": False, "error": "", "refused": []}
+        found.append(told)
+        try:
+            remote = RemoteClient(one)
+            client = Client(one.endpoint(number), replace(remote.make_options(), reconnect=False))
+            await client.connect()
+        except (ConnectionFailed, UsageError) as error:
+            told["error"] = str(error)
+            continue
+        try:
+            told["connected"] = True
+            told["refused"] = await refused(client, one)
+        except ConnectionFailed as error:
+            told["error"] = str(error)
+        finally:
+            await client.disconnect()
+    return found
+
+
+async def refused(client: Client, options: BridgeOptions) -> list[str]:
+    filters = [topic.remote_filter for topic in options.topics if topic.comes_in]
+    if not filters:
+        return []
+    answer = await client.subscribe([SubscriptionRequest(one.encode(), 0) for one in filters])
+    return [one for one, reason in zip(filters, answer.reasons, strict=False) if reason >= 0x80]
+
+
+def is_refusal(answer: object) -> bool:
+    return isinstance(answer, Ack) and answer.reason >= 0x80
