@@ -117,7 +117,7 @@ def fold_on_workers(history: str, rows: int, workers: int) -> Figures:
         table = History(history)
         begun = time.perf_counter()
         frame = fold_history(spark, table, rows, at=_then(rows))
-        frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]
+        frame._jdf.queryExecution().executedPlan()
         planned = time.perf_counter() - begun
         first = costs(lambda: drain(frame))
         took, cpu = costs(lambda: drain(frame))
@@ -125,7 +125,7 @@ def fold_on_workers(history: str, rows: int, workers: int) -> Figures:
 
 
 def wait_for_executors(spark: "SparkSession", number: int) -> None:
-    context = spark.sparkContext._jsc.sc()  # type: ignore[union-attr]
+    context = spark.sparkContext._jsc.sc()
     deadline = time.monotonic() + 120
     while context.getExecutorMemoryStatus().size() <= number:  # the driver is one of them
         if time.monotonic() > deadline:

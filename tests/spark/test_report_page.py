@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Dialog, Page
 
 from browser_visit import Visit
 from holdfast.spark.jobs.page import build_page
@@ -101,7 +101,12 @@ def test_markup_in_what_was_published_stays_text(browser: Browser, tmp_path: Pat
     page = browser.new_page()
     visit = Visit(page, "file://")
     dialogs: list[str] = []
-    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+
+    def note(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", note)
     page.goto(f"file://{path}")
     page.wait_for_function("document.querySelectorAll('.chart .main-svg .bglayer').length == 9", timeout=60_000)
     assert page.locator("#quiet td:first-child").all_text_contents() == evil

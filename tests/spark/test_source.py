@@ -116,7 +116,7 @@ def test_a_scan_is_spark_s_own_and_opens_the_files_of_the_range_only(spark: Spar
     files = History(history).files
     some = read_history(spark, history, startingOffsets=files[2].first, endingOffsets=files[4].first)
     assert sorted(some.inputFiles()) == sorted(f"file://{file.path}" for file in files[2:4])
-    assert "Filter" not in some._jdf.queryExecution().optimizedPlan().toString()  # type: ignore[operator]
+    assert "Filter" not in some._jdf.queryExecution().optimizedPlan().toString()
 
 
 def test_a_scan_says_what_is_wrong_before_spark_reads(spark: SparkSession, tmp_path: Path) -> None:

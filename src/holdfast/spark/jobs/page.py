@@ -23,13 +23,14 @@ def build_page(data: ReportData) -> str:
         lstrip_blocks=True,
     )
     pages.filters |= {"number": "{:,}".format, "size": size, "time": _time}
-    return pages.get_template(TEMPLATE).render(
+    page: str = pages.get_template(TEMPLATE).render(
         data=data,
         findings=findings(data),
         charts=charts(data),
         lists=_lists(data),
         plotlyjs=Markup(get_plotlyjs()),
     )
+    return page
 
 
 def _lists(data: ReportData) -> dict[str, list[tuple[str, ...]]]:
