@@ -72,7 +72,7 @@ def extensions() -> list[Any]:
         options = ["--config-file=pyproject.toml", *hot_files(group)]
         found += mypycify(options, opt_level="3", debug_level="0", multi_file=True, group_name=group)
     for extension in found:
-        extension.extra_compile_args.append("-fvisibility=hidden")
+        extension.extra_compile_args = [*extension.extra_compile_args, "-fvisibility=hidden"]  # they share a list
     return found
 
 

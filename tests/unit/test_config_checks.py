@@ -134,7 +134,7 @@ def test_users_without_an_administrator_are_told_that_nobody_sees_everything(tmp
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("", "expected a name"), ("a b", "expected letters"), ("n" * 65, "got 65 characters, expected at most 64")],
+    [("", "expected a unique name"), ("a b", "expected letters"), ("n" * 65, "got 65 characters, expected at most 64")],
 )
 def test_a_node_has_a_name_that_fits_into_the_log(name: str, told: str) -> None:
     (problem,) = problems("cluster.url=nats://127.0.0.1:4222", f"cluster.node={name}")
