@@ -61,7 +61,7 @@ class Story:
     def rows(self, table: str, *columns: str) -> list[Any]:
         """Rows of a table. Offsets are told as places in history: the broker numbers messages of its own too."""
         data = self.folder / "data"
-        offsets = DeltaTable(data / "history").to_pyarrow_table(["offset"])["offset"].to_pylist()
+        offsets = DeltaTable(data / "history").to_pyarrow_table(columns=["offset"])["offset"].to_pylist()
         places = {offset: place for place, offset in enumerate(sorted(offsets), 1)}
         found = DeltaTable(data / "pipeline" / table).to_pyarrow_table().to_pylist()
         for row in found:
