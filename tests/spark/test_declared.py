@@ -59,7 +59,13 @@ class Story:
         return ran.stdout
 
     def rows(self, table: str, *columns: str) -> list[Any]:
-        found = DeltaTable(self.folder / "data" / "pipeline" / table).to_pyarrow_table().to_pylist()
+        """Rows of a table. Offsets are told as places in history: the broker numbers messages of its own too."""
+        data = self.folder / "data"
+        offsets = DeltaTable(data / "history").to_pyarrow_table(columns=["offset"])["offset"].to_pylist()
+        places = {offset: place for place, offset in enumerate(sorted(offsets), 1)}
+        found = DeltaTable(data / "pipeline" / table).to_pyarrow_table().to_pylist()
+        for row in found:
+            row |= {name: places[row[name]] for name in ("offset", "to_offset") if row.get(name) is not None}
         return sorted((tuple(row[name] for name in columns) for row in found), key=repr)
 
     def wait_for(self, count: int) -> None:

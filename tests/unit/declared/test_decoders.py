@@ -147,7 +147,7 @@ def descriptor_set() -> bytes:
         drive.field.add(name=name, number=place, type=type_, label=label, type_name=type_name or None)
     imported = descriptor_pb2.FileDescriptorProto()
     timestamp_pb2.DESCRIPTOR.CopyToProto(imported)
-    return descriptor_pb2.FileDescriptorSet(file=[file, imported]).SerializeToString()
+    return bytes(descriptor_pb2.FileDescriptorSet(file=[file, imported]).SerializeToString())
 
 
 def test_protobuf_is_read_by_a_descriptor_set(tmp_path: Any) -> None:

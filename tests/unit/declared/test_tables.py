@@ -28,7 +28,7 @@ def after(table: DerivedTable, *batches: pa.Table) -> list[dict[str, Any]]:
             step = table.follow(held if table.key else table.schema.empty_table(), rows, Batch(0, 0, rows.num_rows))
             assert step.schema.equals(table.schema)
             held = step if table.key else pa.concat_tables([held, step])
-    return held.to_pylist()
+    return list(held.to_pylist())
 
 
 def drive(device: str, payload: str, site: str = "a", outcome: str = "live", at: int = 0) -> tuple[Any, ...]:

@@ -103,7 +103,8 @@ def _beside(declaration: Declaration, column: Column, rows: pa.Table) -> tuple[p
     levels = pc.list_element(pc.split_pattern(rows["topic"].combine_chunks(), "/"), place)
     if column.type == "string":
         return levels, nothing_wrong
-    values, reasons = [], []
+    values: list[Any] = []
+    reasons: list[str | None] = []
     for level in levels.to_pylist():
         try:
             values.append(parse_level(level, column))
@@ -385,16 +386,17 @@ def _explicit(columns: tuple[Column, ...], paths: list[Path]) -> pa.Schema | Non
         if column.type not in _JSON_TYPES or not path or any(isinstance(step, int) for step in path):
             return None
         here = tree
-        for step in path[:-1]:
+        *outer, last = map(str, path)
+        for step in outer:
             here = here.setdefault(step, {})
             if not isinstance(here, dict):
                 return None
-        known = here.get(path[-1])
+        known = here.get(last)
         if column.aggregate == "count":
             if not isinstance(known, pa.DataType):
                 return None
         elif known is None:
-            here[path[-1]] = _JSON_TYPES[column.type]
+            here[last] = _JSON_TYPES[column.type]
         elif known != _JSON_TYPES[column.type]:
             return None
     return pa.schema(_fields(tree))

@@ -206,9 +206,9 @@ class Node:
         before = {key for key in self.open if key[0] == owner[0]}
         for metric in payload.metrics:
             self._put(self._row(metric, base, at))
-        for key in before:
-            if self.open[key]["offset"] != base["offset"]:
-                self.open[key]["alias"] = None
+        for known in before:
+            if self.open[known]["offset"] != base["offset"]:
+                self.open[known]["alias"] = None
         self._stale(base, at, owner, before)
 
     def _node_death(self, payload: Any, base: Row, at: datetime | None) -> None:

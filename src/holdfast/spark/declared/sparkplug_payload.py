@@ -87,7 +87,7 @@ def _descriptor_set() -> bytes:
                 if not message.oneof_decl:
                     message.oneof_decl.add(name="value")
                 field.oneof_index = 0
-    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    return bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
 
 
 def _fields(text: str) -> Iterator[tuple[str, str, bool, bool]]:
@@ -109,7 +109,7 @@ def parse_payload(payload: bytes) -> Message:
         found = _READER.parse(payload)
     except ValueError:
         raise ValueError("expected a Sparkplug B payload, which these bytes are not") from None
-    for metric in found.metrics:  # type: ignore[attr-defined]
+    for metric in found.metrics:
         # what is no text comes as bytes
         if not isinstance(metric.name, str) or not isinstance(metric.string_value, str):
             raise ValueError(f"expected text in UTF-8 in a metric, got {metric.name or metric.string_value!r}")
