@@ -416,13 +416,17 @@ def test_1510_the_state_topics_say_on_both_sides_whether_the_link_is_there(
     topic = "$SYS/broker/connection"
     state = f"{topic}/{client_id}/state"
     for port in (here.port, mosquitto.port):
-        until(lambda port=port: retained(port, topic).get(state), lambda value: value == "1", PATIENCE_S)
+        assert_state(port, topic, state, "1")
     bridge.cut()
     for port in (here.port, mosquitto.port):
-        until(lambda port=port: retained(port, topic).get(state), lambda value: value == "0", PATIENCE_S)
+        assert_state(port, topic, state, "0")
     bridge.mend()
     for port in (here.port, mosquitto.port):
-        until(lambda port=port: retained(port, topic).get(state), lambda value: value == "1", PATIENCE_S)
+        assert_state(port, topic, state, "1")
+
+
+def assert_state(port: int, topic: str, state: str, expected: str) -> None:
+    until(lambda: retained(port, topic).get(state), lambda value: value == expected, PATIENCE_S)
 
 
 def test_1312_retain_can_be_stripped_for_a_broker_or_a_topic(

@@ -150,7 +150,7 @@ def test_ten_thousand_topics_move_while_devices_publish(
         expected = {topic: int(value) for device in devices for topic, value in device.last.items()}
         for watcher in watchers:
             until(
-                lambda watcher=watcher: {topic: max(heard) for topic, heard in watcher.heard.items()},
+                lambda watcher=watcher: {topic: max(heard) for topic, heard in watcher.heard.items()},  # type: ignore[misc]
                 lambda found: found == expected,
                 PATIENCE_S,
             )

@@ -52,7 +52,7 @@ def refusal(*words: str) -> str:
 def test_who_counts_messages_is_told_that_live_ones_are_not_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = Locations(write_history(tmp_path / "history", ROWS[:10]), "", "")
+    where = Locations(write_history(tmp_path / "history", ROWS[:10]), "", "", tmp_path)
     open_history(where, counts=True)
     assert capsys.readouterr().err == ""
     table = DeltaTable(where.history)

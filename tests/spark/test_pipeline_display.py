@@ -1,5 +1,7 @@
 """What the pipeline's commands print of topics and payloads: the same characters, and nothing a terminal would obey."""
 
+from typing import Any
+
 import pytest
 
 from holdfast.cli.pipeline_display import print_differences, print_plan, print_retained, print_stats
@@ -39,7 +41,7 @@ def test_topics_in_tables_are_shown_as_they_are(capsys: pytest.CaptureFixture[st
 
 def test_files_sizes_and_the_gain_of_the_last_compaction_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     gain = {"files": 40, "bytes": 5 << 20, "files_after": 1, "bytes_after": 2 << 20, "at_ms": 1_700_000_000_000}
-    found = {**STATS, "first": None, "last": None, "outcomes": {}}
+    found: dict[str, Any] = {**STATS, "first": None, "last": None, "outcomes": {}}
     print_stats({**found, "table": {**TABLE, "replaced_files": 40, "replaced_bytes": 5 << 20, "last_compaction": gain}})
     out = capsys.readouterr().out
     assert "3, 3.0 MiB, 900 bytes to 2.0 MiB each" in out

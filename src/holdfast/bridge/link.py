@@ -352,7 +352,7 @@ class Link:
                 one.set()
                 continue
             reply = await one.answer if one.answer is not None else None
-            if is_refusal(reply):
+            if reply is not None and is_refusal(reply):
                 name = one.topic or (one.taken.topic if one.taken is not None else b"")
                 self.refuse(name, reason_name(reply.reason), one.topic)
             if one.topic:
@@ -459,7 +459,7 @@ class Link:
                 one.set()
                 continue
             reply = await one.answer if one.answer is not None else None
-            if is_refusal(reply):
+            if reply is not None and is_refusal(reply):
                 self.refuse(one.taken.topic, reason_name(reply.reason))
             if one.topic and self.retained(one.topic) is None:
                 self.memory.put(one.topic, None)  # by a limit or a policy: that is no deletion to be told there

@@ -25,7 +25,7 @@ def test_without_a_disk_nothing_is_behind() -> None:
 
 def test_followers_are_behind_by_what_is_durable_and_not_reached(tmp_path: Any) -> None:
     async def act(world: InProcess) -> None:
-        status = ServerStatus(world.handle, journal(10), tmp_path, {"state": 9, "history": 4})
+        status = ServerStatus(world.handle, journal(10), tmp_path, reached={"state": 9, "history": 4})
         assert (status.newest(), status.history_lag(), status.state_lag()) == (10, 6, 1)
 
     with_broker(act)
@@ -33,7 +33,7 @@ def test_followers_are_behind_by_what_is_durable_and_not_reached(tmp_path: Any) 
 
 def test_the_lag_of_the_history_is_timed_from_the_offset_it_has_yet_to_reach(tmp_path: Any) -> None:
     async def act(world: InProcess) -> None:
-        status = ServerStatus(world.handle, journal(10), tmp_path, {"history": 4})
+        status = ServerStatus(world.handle, journal(10), tmp_path, reached={"history": 4})
         history = MetricsHistory(status)
         for now_s, reached, expected in ((100.0, 4, 0.0), (103.0, 9, 3.0), (104.0, 10, 0.0), (105.0, 10, 0.0)):
             status.reached["history"] = reached
@@ -46,7 +46,7 @@ def test_the_lag_of_the_history_is_timed_from_the_offset_it_has_yet_to_reach(tmp
 def test_offsets_that_a_crash_left_out_are_nothing_to_be_behind_by(tmp_path: Any) -> None:
     async def act(world: InProcess) -> None:
         skipped = (10, 16_777_226)  # offset 11 to there were reserved and never given out
-        status = ServerStatus(world.handle, journal(10), tmp_path, {"history": 8, "state": 10}, skipped=skipped)
+        status = ServerStatus(world.handle, journal(10), tmp_path, reached={"history": 8, "state": 10}, skipped=skipped)
         assert (status.history_lag(), status.state_lag()) == (2, 0)
         status.journal = journal(16_777_229)
         assert (status.history_lag(), status.state_lag()) == (5, 3)
