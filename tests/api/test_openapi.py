@@ -16,7 +16,7 @@ from schemathesis.checks import (
 )
 
 from broker_process import BrokerProcess, start_holdfast
-from holdfast.api import cluster, operator, v1, v5
+from holdfast.api import bridges, cluster, operator, v1, v5
 from holdfast.api.app import add_health
 from holdfast.api.auth import OPEN_PATHS
 from holdfast.api.problem import MEDIA_TYPE, Details
@@ -54,6 +54,7 @@ def operations() -> list[tuple[str, str]]:
     app = FastAPI()
     app.include_router(v1.router)
     app.include_router(operator.router)
+    app.include_router(bridges.router)
     app.include_router(cluster.router)
     app.include_router(v5.router)
     add_health(app)

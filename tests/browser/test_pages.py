@@ -191,7 +191,7 @@ def test_nothing_of_the_pages_is_shown_before_the_login_and_admin_pages_to_admin
     page.click("#logout")
     expect(page.locator(".login")).to_be_visible()
     log_in(page, base, "anna", "pw1")
-    expect(page.locator("#nav a")).to_have_count(8)
+    expect(page.locator("#nav a")).to_have_count(9)
     expect(page.locator("#docs")).to_have_attribute("href", "/docs")
     page.close()
 

@@ -91,6 +91,8 @@ export function plainTable(label, titles, rows) {
  * @param {string} page
  * @param {Record<string, string | null | undefined | false>} shown */
 export function address(page, shown) {
+  const now = location.hash.slice(1).split("?")[0];
+  if (now && now !== page) return; // somebody has gone on to another page
   const given = Object.entries(shown).filter(([, value]) => value).map(([name, value]) => [name, String(value)]);
   const query = new URLSearchParams(given).toString();
   history.replaceState(null, "", `#${page}${query ? `?${query}` : ""}`);
