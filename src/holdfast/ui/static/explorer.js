@@ -81,6 +81,8 @@ export function explorer(page, query) {
    * @param {Partial<State>} changes
    * @param {boolean} replace whether Back shall not come here */
   function navigate(changes, replace = false) {
+    const now = location.hash.slice(1).split("?")[0];
+    if (now && now !== "explorer") return; // somebody has gone on to another page
     const next = { ...(begun ? state : stateOf(query)), ...changes };
     if (next.topic === state.topic && next.at === state.at && next.q === state.q) return;
     const asked = new URLSearchParams();
