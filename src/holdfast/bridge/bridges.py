@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from holdfast.bridge.link import FAILED, ID_TOPIC, Link
+from holdfast.bridge.link import ID_TOPIC, Link
 from holdfast.bridge.memory import Memory
 from holdfast.bridge.options import BridgeOptions
 from holdfast.bridge.remote import try_out
@@ -112,7 +112,7 @@ class Bridges:
         while True:
             await asyncio.sleep(RESTART_S)
             for name, one in list(self.running.items()):
-                if one.link.state == FAILED and one.link.has_died:
+                if one.link.has_died:
                     async with self.changing:
                         if self.running.get(name) is one:
                             await self.end(name, forget=False)

@@ -50,7 +50,8 @@ class SocketStream(Stream):
         return await self._reader.read(READ_SIZE)
 
     def write(self, data: bytes) -> None:
-        self._writer.write(data)
+        if not self._writer.is_closing():  # else whoever reads hears of the end
+            self._writer.write(data)
 
     async def drain(self) -> None:
         await self._writer.drain()
