@@ -48,7 +48,7 @@ def test_a_command_is_completed(tab: Callable[..., set[str]]) -> None:
 
 
 def test_a_command_within_a_command_is_completed(tab: Callable[..., set[str]]) -> None:
-    assert tab("holdfast", "pipeline", "re") == {"retained", "restore", "report"}
+    assert tab("holdfast", "pipeline", "re") == {"replay", "report", "restore", "retained"}
 
 
 def test_an_option_is_completed(tab: Callable[..., set[str]]) -> None:
