@@ -5,6 +5,7 @@ what has been wrong in other brokers for years. Tests with a number are about th
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -46,6 +47,9 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     running = start_holdfast(tmp_path_factory.mktemp("there"), {"history.enable": False}, listen=LISTEN)
     yield running
     running.stop()
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "metrics.md"
 
 
 class Bridge:
@@ -764,6 +768,9 @@ def test_the_metrics_name_each_bridge(make: Make, mosquitto: PersistentMosquitto
     text = bridge.api.get("/metrics").text
     assert f'holdfast_bridge_up{{bridge="{bridge.name}"}} 1.0' in text
     assert f'holdfast_bridge_messages_sent_total{{bridge="{bridge.name}"}} 0.0' in text
+    named = re.findall(r"`(holdfast_bridge_\w+)\{bridge\}`", GUIDE.read_text())
+    served = re.findall(r"^(holdfast_bridge_\w+)\{bridge=", text, re.MULTILINE)
+    assert set(named) == {name for name in served if not name.endswith("_created")}
 
 
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
