@@ -52,8 +52,13 @@ def test_every_link_to_a_file_leads_there(page: str) -> None:
 
 @pytest.mark.parametrize(
     ("page", "text"),
-    # what begins with this name declares tables: tests/spark/test_declared.py runs it
-    [(page, text) for page in PAGES for text in blocks(page, "toml") if not text.startswith("# pipeline.toml\n")],
+    # one declares tables, which tests/spark/test_declared.py runs, the other is what an object store is told
+    [
+        (page, text)
+        for page in PAGES
+        for text in blocks(page, "toml")
+        if not text.startswith(("# pipeline.toml\n", "# storage.toml\n"))
+    ],
     ids=lambda value: value[:40],
 )
 def test_every_configuration_shown_is_valid(page: str, text: str) -> None:

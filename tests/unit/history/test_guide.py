@@ -43,7 +43,8 @@ def run(title: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_the_guide_has_an_example_for_each_engine() -> None:
-    assert list(examples()) == ["Python: deltalake", "DuckDB", "Polars", "Spark"]
+    """Iceberg's needs a broker that keeps one: tests/integration/test_iceberg.py reads it that way."""
+    assert list(examples()) == ["Python: deltalake", "DuckDB", "Polars", "Spark", "Iceberg"]
 
 
 def test_the_deltalake_example_prints_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
