@@ -660,7 +660,9 @@ class Link:
         return found
 
     async def look(self, filters: list[bytes], qos: int) -> AsyncGenerator[Publish, None]:
-        """What is retained on the other broker, as another client of it is told, until it is quiet."""
+        """What is retained on the other broker, as another client of it is told, until no more of it comes. What is
+        published meanwhile is no part of it, however much that is.
+        """
         options = replace(
             self.remote.make_options(),
             client_id=f"{self.options.client_id}-look",
@@ -672,13 +674,16 @@ class Link:
         )
         async with Client(self.remote.endpoint, options) as client:
             await client.subscribe([SubscriptionRequest(one, qos) for one in filters])
-            while True:
+            now = self.driver.loop.time
+            ends_at = now() + self.options.quiet_s
+            while (left_s := ends_at - now()) > 0:
                 try:
-                    publish = await asyncio.wait_for(client.receive(), self.options.quiet_s)
+                    publish = await asyncio.wait_for(client.receive(), left_s)
                 except TimeoutError:
                     return
                 if publish.retain:
                     yield publish
+                    ends_at = now() + self.options.quiet_s
 
     async def take_gone(self, topic: bytes, rule: BridgeTopic) -> None:
         """The other side has deleted a topic while the link was down."""

@@ -179,7 +179,9 @@ class LiveBroker(RunningBroker):
     async def snapshot(
         self, topic_filters: list[bytes], qos: int, expected: set[bytes] | None = None
     ) -> dict[bytes, FoundMessage]:
-        """What a new subscription to these filters brings, until it is quiet or all that is expected is there."""
+        """What a new subscription to these filters brings, until no topic is new or all that is expected is there. What
+        devices publish meanwhile does not make it longer.
+        """
         client = await self.connect()
         try:
             requests = [request_for(topic_filter, qos, self.options.version) for topic_filter in topic_filters]
@@ -192,12 +194,18 @@ class LiveBroker(RunningBroker):
             if refused:
                 raise UsageError(f"{self.endpoint} refuses a subscription to {refused[0]!r}; may this user read it?")
             found: dict[bytes, FoundMessage] = {}
-            while expected is None or found.keys() != expected:
+            seen: set[bytes] = set()
+            now = asyncio.get_running_loop().time
+            ends_at = now() + self.patience.quiet_s
+            while (expected is None or found.keys() != expected) and (left_s := ends_at - now()) > 0:
                 try:
-                    publish = await asyncio.wait_for(client.receive(), self.patience.quiet_s)
+                    publish = await asyncio.wait_for(client.receive(), left_s)
                 except TimeoutError:
                     break
                 self.keep(found, publish)
+                if publish.retain and publish.topic not in seen:
+                    seen.add(publish.topic)
+                    ends_at = now() + self.patience.quiet_s
                 if len(found) % 1000 == 0:
                     self.on_progress("receiving", len(found))
             return found
