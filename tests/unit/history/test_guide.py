@@ -43,7 +43,7 @@ def run(title: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_the_guide_has_an_example_for_each_engine() -> None:
-    """Iceberg's needs a broker that keeps one: tests/integration/test_iceberg.py reads it that way."""
+    """All but Iceberg's are run below. Its second way, by the hint, is what tests/integration/test_iceberg.py does."""
     assert list(examples()) == ["Python: deltalake", "DuckDB", "Polars", "Spark", "Iceberg"]
 
 
