@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
-import select
+import selectors
 import socket
 import threading
 import time
@@ -37,22 +37,26 @@ class LossyNetwork:
 
     def run(self) -> None:
         clients: dict[socket.socket, tuple[str, int]] = {}
+        arriving = selectors.DefaultSelector()
+        arriving.register(self.inside, selectors.EVENT_READ, self.inside)
         while not self.stopping:
             wait = 0.02 if not self.later else max(0.0, min(0.02, self.later[0][0] - time.monotonic()))
-            ready, _, _ = select.select([self.inside, *clients], [], [], wait)
-            for sock in ready:
+            for key, _ in arriving.select(wait):
+                sock: socket.socket = key.data
                 data, address = sock.recvfrom(65535)
                 if sock is self.inside:
                     if address not in self.outside:
                         self.outside[address] = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
                         self.outside[address].bind(("127.0.0.1", 0))
                         clients[self.outside[address]] = address
+                        arriving.register(self.outside[address], selectors.EVENT_READ, self.outside[address])
                     self.pass_on(data, self.outside[address], self.server)
                 else:
                     self.pass_on(data, self.inside, clients[sock])
             while self.later and self.later[0][0] <= time.monotonic():
                 _, _, data, sock, to = heapq.heappop(self.later)
                 sock.sendto(data, to)
+        arriving.close()
 
     def pass_on(self, data: bytes, sock: socket.socket, to: tuple[str, int]) -> None:
         self.count += 1

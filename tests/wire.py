@@ -15,6 +15,7 @@ sent.
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import time
@@ -179,6 +180,12 @@ class WireClient:
         """Drop the connection with a TCP reset."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
+
+    def has_come(self) -> bool:
+        """Whether anything has come that was not received yet."""
+        arrived = select.poll()  # select() knows no descriptor above 1023
+        arrived.register(self.sock, select.POLLIN)
+        return bool(self._waiting or self._buffer or arrived.poll(0))
 
     # Sending
 

@@ -9,6 +9,7 @@ import pytest
 
 from stage import BOTH, ONLY_5, OURS, Actor, Copy, P, Stage, user
 from wire import subscribe
+from wire_properties import Property
 
 MARKER = "$holdfast/snapshot/end"
 MARK = user("holdfast-snapshot", "mark")
@@ -57,6 +58,26 @@ def test_end_marker_follows_the_last_copy_and_tells_filter_count_and_version(
     assert marker["full"] is True
     assert isinstance(marker["version"], int)
     assert subscriber.rest() == []
+
+
+@ONLY_5
+@pytest.mark.matrix("R10")
+@pytest.mark.parametrize(("asking", "told"), [([MARK], [("holdfast-snapshot", "mark")]), ([], []), ([META], [])])
+def test_connack_tells_those_who_ask_that_ends_are_marked(
+    stage: Stage, version: int, asking: list[Property], told: list[tuple[str, str]]
+) -> None:
+    connack = stage.client(version, properties=asking).wire.connack
+    assert connack is not None
+    assert connack.props(P.USER_PROPERTY) == told
+
+
+@ONLY_5
+@pytest.mark.matrix("R10")
+@pytest.mark.parametrize(("limit", "told"), [(30, False), (100, True)])
+def test_connack_says_nothing_of_marks_that_would_not_fit(stage: Stage, version: int, limit: int, told: bool) -> None:
+    connack = stage.client(version, properties=[MARK, (P.MAXIMUM_PACKET_SIZE, limit)]).wire.connack
+    assert connack is not None
+    assert bool(connack.props(P.USER_PROPERTY)) is told
 
 
 @ONLY_5

@@ -23,7 +23,7 @@ from holdfast.bridge.memory import Memory
 from holdfast.bridge.merge import LOSES, SAME, STAYS, TAKEN, merge
 from holdfast.bridge.options import LAZY, ONCE, REMOTE, BridgeOptions
 from holdfast.bridge.plan import MOST_HOPS, Plan, carry, digest, passed
-from holdfast.bridge.remote import RemoteClient, is_refusal
+from holdfast.bridge.remote import RemoteClient, is_holdfast, is_refusal
 from holdfast.broker.message import Message, Publisher
 from holdfast.broker.snapshot import END_TOPIC
 from holdfast.broker.system import SYSTEM
@@ -45,7 +45,6 @@ log = logging.getLogger("holdfast.bridge")
 # Where a broker with bridges says which one it is, for those who bridge to it.
 ID_TOPIC: Final = b"$SYS/broker/bridges/id"
 LOOK_S: Final = 0.25
-KNOWN_HOLDFAST_S: Final = 30.0  # for one that was a Holdfast to say that it still is
 NO_SNAPSHOT: Final = 2  # Retain Handling
 BESIDE: Final = 0  # the number of no connection: what came over another one
 WALK_PORTION: Final = 500
@@ -118,7 +117,7 @@ class Link:
         self.used_at_s = driver.loop.time()
         self.remote_id = ""
         self.is_holdfast = False
-        self.marked = asyncio.Event()  # an end of a snapshot was marked: only a Holdfast does that
+        self.named = asyncio.Event()  # a Holdfast has said which one it is, or that it does not
         self.knows_us = False  # the other broker kept our session: what is not there was deleted
         self.merging = False
         self.in_sync = False
@@ -228,6 +227,7 @@ class Link:
         self.used_at_s = self.driver.loop.time()
         log.info("bridge connected", extra={"bridge": self.options.name, "address": self.remote.shown_address})
         self.in_sync = False
+        self.is_holdfast = is_holdfast(connack)
         self.merging = bool(self.plan.inward)
         if self.syncing is not None:
             self.syncing.cancel()
@@ -560,8 +560,11 @@ class Link:
         if before - wanted:
             await self.remote.unsubscribe([one.encode() for one in sorted(before - wanted)])
         is_v5 = self.options.version == V5
-        if is_v5:
-            await self.recognise()
+        if self.is_holdfast:
+            self.named.clear()
+            answer = await self.remote.subscribe([SubscriptionRequest(ID_TOPIC, 0)])
+            if answer.reasons[0] < 0x80:  # else the bridge may not know, and hops alone tell where a message was
+                await self.named.wait()
         for rule in self.plan.inward:
             # Where the snapshot is read beside, it does not fill the queue of what is published meanwhile.
             handling = 0 if self.is_holdfast or not is_v5 else NO_SNAPSHOT
@@ -574,16 +577,6 @@ class Link:
                 properties.user_properties = [("holdfast-since", since)]
             check_granted(await self.remote.subscribe([request], properties), rule)
         self.memory.set_fact("subscribed", json.dumps(sorted(wanted)))
-
-    async def recognise(self) -> None:
-        """Ask which broker this is. A Holdfast marks the end of the answer, even where there is none."""
-        self.is_holdfast = False
-        self.marked.clear()
-        patience_s = KNOWN_HOLDFAST_S if self.memory.fact("holdfast") == "yes" else self.options.quiet_s
-        await self.remote.subscribe([SubscriptionRequest(ID_TOPIC, 0)])
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.marked.wait(), patience_s)
-        self.memory.set_fact("holdfast", "yes" if self.is_holdfast else "no")
 
     async def until_snapshot_is_through(self) -> None:
         if self.is_holdfast:
@@ -601,8 +594,7 @@ class Link:
 
     async def on_end_of_snapshot(self, told: dict[str, Any]) -> None:
         """Another Holdfast has sent what it has, or what has changed, of one filter."""
-        self.is_holdfast = True
-        self.marked.set()
+        self.named.set()
         topic_filter, version = str(told["filter"]), int(told["version"])
         if topic_filter not in self.markers:
             return

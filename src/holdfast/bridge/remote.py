@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.bridge.options import BridgeOptions
+from holdfast.broker.session import MARK, SNAPSHOT_PROPERTY
 from holdfast.client import Client, Options
 from holdfast.client.connection import BrokerConnection, open_connection
 from holdfast.errors import ConnectionFailed, UsageError
@@ -77,7 +78,7 @@ class RemoteClient(Client):
             properties = Properties()
             properties.receive_maximum = bridge.max_inflight
             properties.session_expiry = 0 if bridge.clean_session else bridge.session_expiry_s
-            properties.user_properties = [("holdfast-snapshot", "mark"), ("holdfast-retained-meta", "on")]
+            properties.user_properties = [(SNAPSHOT_PROPERTY, MARK), ("holdfast-retained-meta", "on")]
         will = Will(bridge.state_topic.encode(), b"0", 1, True, None) if self.has_will else None
         return Options(
             client_id=bridge.client_id,
@@ -319,3 +320,8 @@ async def refused(client: Client, options: BridgeOptions) -> list[str]:
 
 def is_refusal(answer: object) -> bool:
     return isinstance(answer, Ack) and answer.reason >= 0x80
+
+
+def is_holdfast(connack: ConnAck) -> bool:
+    """Whether the other broker is one: it has agreed to mark the end of each snapshot."""
+    return connack.properties is not None and connack.properties.user_property(SNAPSHOT_PROPERTY) == MARK

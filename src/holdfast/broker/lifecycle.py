@@ -18,7 +18,15 @@ from holdfast.broker.publishing import (
 )
 from holdfast.broker.seen import CONNECT_REFUSED, DISCONNECTED, LOGIN_FAILED, Seen
 from holdfast.broker.seen import CONNECTED as CAME_IN
-from holdfast.broker.session import FOREVER, Connection, PendingWill, Session, is_reserved
+from holdfast.broker.session import (
+    FOREVER,
+    MARK,
+    SNAPSHOT_PROPERTY,
+    Connection,
+    PendingWill,
+    Session,
+    is_reserved,
+)
 from holdfast.broker.snapshot import end_all
 from holdfast.broker.timers import KEEP_ALIVE, SESSION_EXPIRY, WILL, Timer
 from holdfast.broker.topics import check_topic
@@ -462,7 +470,13 @@ def connack(
     if connection.auth_method:  # [5: MQTT-4.12.0-5]
         answer.auth_method = connection.auth_method
         answer.auth_data = auth_data
-    return encode_connack(ConnAck(present, SUCCESS, answer), V5)
+    data = encode_connack(ConnAck(present, SUCCESS, answer), V5)
+    if connection.agreed.wants_mark:
+        answer.user_properties = [(SNAPSHOT_PROPERTY, MARK)]
+        with_mark = encode_connack(ConnAck(present, SUCCESS, answer), V5)
+        if len(with_mark) <= connection.agreed.max_packet_size:  # [5: MQTT-3.2.2-20]
+            return with_mark
+    return data
 
 
 # The end of a connection, and of a session.

@@ -23,6 +23,9 @@ NO_ONE: Final = Publisher("", "", "")
 UNLIMITED: Final = 1 << 60
 FOREVER: Final = 0xFFFFFFFF  # a session expiry interval
 LAST_PACKET_ID: Final = 65535
+# A client asks for a mark at the end of a snapshot with this user property, and CONNACK says so too if it will be sent.
+SNAPSHOT_PROPERTY: Final = "holdfast-snapshot"
+MARK: Final = "mark"
 
 # Where a QoS 2 delivery stands; QoS 1 never leaves the first.
 AWAITING_ACK: Final = 0
@@ -172,7 +175,7 @@ class Agreed:
             self.alias_maximum = properties.topic_alias_maximum
         if properties.request_problem_info is not None:
             self.reports_problems = properties.request_problem_info != 0
-        self.wants_mark = properties.user_property("holdfast-snapshot") == "mark"
+        self.wants_mark = properties.user_property(SNAPSHOT_PROPERTY) == MARK
         self.wants_meta = properties.user_property("holdfast-retained-meta") == "on"
         self.plain = self.alias_maximum == 0
 
