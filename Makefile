@@ -50,7 +50,7 @@ dependencies:
 
 run:
 	@scripts/setup --if-needed --for run
-	@exec $(BIN)/holdfast serve $(if $(CONFIG),--config $(CONFIG))
+	@exec $(BIN)/holdfast serve $(if $(CONFIG),--config $(CONFIG)) $(ARGS)
 
 demo:
 	@scripts/setup --if-needed --for demo
