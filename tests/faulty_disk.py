@@ -7,7 +7,6 @@ partly or wholly gone, in the way a real disk may leave it.
 import errno
 import os
 import random
-from contextlib import suppress
 from pathlib import Path
 
 from holdfast.journal.disk import Disk
@@ -31,6 +30,7 @@ class FaultyDisk(Disk):
         self.random = random.Random(seed)
         self.calls = 0
         self.log: list[str] = []
+        self.opened: set[int] = set()
         self.paths: dict[int, Path] = {}
         self.durable: dict[Path, bytes] = {}
         self.unsynced: dict[Path, list[tuple[int, bytes]]] = {}
@@ -60,6 +60,7 @@ class FaultyDisk(Disk):
     def create(self, path: Path) -> int:
         self.call("create")
         fd = super().create(path)
+        self.opened.add(fd)
         self.paths[fd] = path
         self.durable[path] = b""
         self.unsynced[path] = []
@@ -68,12 +69,22 @@ class FaultyDisk(Disk):
     def open(self, path: Path, write: bool = False) -> int:
         self.call("open")
         fd = super().open(path, write)
+        self.opened.add(fd)
         if write:
             self.paths[fd] = path
             self.durable.setdefault(path, path.read_bytes())
             self.unsynced.setdefault(path, [])
             self.named.add(path)
         return fd
+
+    def close(self, fd: int) -> None:
+        self.opened.discard(fd)
+        super().close(fd)
+
+    def let_go(self) -> None:
+        """Close what whoever used the disk has left open, as the end of a process does."""
+        while self.opened:
+            os.close(self.opened.pop())
 
     def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
         self.call("write")
@@ -111,9 +122,7 @@ class FaultyDisk(Disk):
 
     def cut_power(self) -> None:
         """Leave the files as a power cut might: what was synced, and of the rest any beginning, or none."""
-        for fd in self.paths:
-            with suppress(OSError):
-                os.close(fd)
+        self.let_go()
         for path, content in self.durable.items():
             image = bytearray(content)
             writes = self.unsynced.get(path, [])

@@ -69,7 +69,8 @@ class Story:
 
     def check(self) -> None:
         """Hold the promises against the folder, with a disk that works."""
-        journal = self.open(FaultyDisk())
+        disk = FaultyDisk()
+        journal = self.open(disk)
         reader = Reader(self.folder, self.passed)
         found: list[bytes] = []
         while records := reader.read():
@@ -87,6 +88,7 @@ class Story:
         journal.step()
         assert following in self.promised, "it goes on"
         reader.close()
+        disk.let_go()
 
 
 def calls_of_a_healthy_run(folder: Path) -> int:
@@ -106,6 +108,7 @@ def test_a_failing_disk_breaks_no_promise_wherever_it_fails(tmp_path: Path, faul
         disk = FaultyDisk(fault, at, times)
         with suppress(OSError):  # the journal could not even be opened: nothing was promised
             story.run(disk)
+        disk.let_go()
         story.dead = fault == "eio" and times == 0
         story.check()
 
