@@ -194,6 +194,23 @@ def test_a_run_ends_on_sigterm_and_says_what_spark_says_only_when_asked(tmp_path
     assert chatter(log.read_text()) != []
 
 
+def test_a_run_starts_again_what_did_not_start_within_ten_seconds(tmp_path: Path) -> None:
+    history = write_history(tmp_path / "history", ROWS)
+    late = tmp_path / "late"
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *streaming_source*) mkdir {late} 2>/dev/null && sleep 12;; esac\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    ran = as_process(
+        "run", "--once", "--history", history, "--tables", str(tmp_path / "tables"), PYSPARK_PYTHON=str(python)
+    )
+    assert late.exists(), "the stand-in for a busy machine was not asked for"
+    assert ran.returncode == 0, ran.stderr
+    assert DeltaTable(tmp_path / "tables" / "retained").version() > 0
+
+
 def chatter(stderr: str) -> list[str]:
     """What Spark and Java say, without our own lines of progress and what Java says about its environment."""
     ours = re.compile(r"[a-z ]+: [\d,]+ of [\d,]+ rows|Picked up JAVA_TOOL_OPTIONS")

@@ -32,6 +32,9 @@ from holdfast.spark.failure import retry_on_vacuumed_files
 from holdfast.spark.keeper import Keeper, bound_arrow_batches
 
 CHECKPOINTS = "_checkpoints"
+# Spark starts a Python process for a source and gives it ten seconds, which a busy machine may need for imports alone.
+SLOW_START = "Python worker failed to connect back"
+MOST_SLOW_STARTS = 5
 
 
 class Step(NamedTuple):
@@ -57,11 +60,16 @@ class Follower:
         root = keeper.root if "://" not in keeper.root else tempfile.mkdtemp(prefix="holdfast-")
         self.checkpoint = Path(root) / CHECKPOINTS / name
         self.ended = Event()
+        self._trigger: dict[str, Any] = {}
+        self._runs = self._runs_ended = self._slow_starts = 0
         self._stopping = False
         self._error: BaseException | None = None
         self._query: StreamingQuery | None = None
 
     def start(self, **trigger: Any) -> None:
+        self._trigger = trigger
+        self._runs += 1
+        self.ended.clear()
         keeper, history = self.keeper, self.keeper.history
         applied = min(keeper.tables[name].applied for name in self.tables)
         if not fits(self.checkpoint, applied):
@@ -107,12 +115,21 @@ class Follower:
         assert self._query is not None
         try:
             return bool(self._query.awaitTermination(seconds))  # type: ignore[arg-type] # it takes fractions too
-        except StreamingQueryException:
+        except StreamingQueryException as error:
             if self._error is None:
-                raise
+                if SLOW_START not in str(error) or self._slow_starts == MOST_SLOW_STARTS:
+                    raise
+                self._slow_starts += 1
+                self.start(**self._trigger)
+                return False
         if isinstance(self._error, Stopped):
             return True
         raise self._error
+
+    def on_terminated(self) -> None:
+        self._runs_ended += 1
+        if self._runs_ended == self._runs:
+            self.ended.set()
 
     def stop(self) -> None:
         """Lets a batch that has begun come to its end."""
@@ -155,7 +172,7 @@ class Progress(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         name = self._names.pop(str(event.runId), None)
         if name is not None:
-            self.followers[name].ended.set()
+            self.followers[name].on_terminated()
 
 
 def span(checkpoint: Path, number: int) -> tuple[int, int]:
