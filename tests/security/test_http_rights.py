@@ -173,8 +173,8 @@ def all_at(api: Api, **query: Any) -> list[dict[str, Any]]:
 
 def test_a_cursor_does_not_tell_what_lies_beyond_ones_rights(world: World) -> None:
     with world.api(KEY) as api, world.api(BOB) as bob:
-        api.set_many(["public/hello", "public/zoo", "secret/layoffs/2027", "secret/merger", "zz/last"])
-        api.history("zz/last", 1)
+        api.set_many(["public/hello", "public/zoo", "secret/layoffs/2027", "secret/merger", "zebra/last"])
+        api.history("zebra/last", 1)
         query: dict[str, Any] = {"at_ms": int(time.time() * 1000), "limit": 1}
         seen: list[str] = []
         cursors: list[str] = []
@@ -189,7 +189,7 @@ def test_a_cursor_does_not_tell_what_lies_beyond_ones_rights(world: World) -> No
         assert cursors
         for cursor in cursors:
             readable = cursor.encode() + base64.urlsafe_b64decode(cursor + "==")
-            assert not any(word in readable for word in (b"public", b"secret", b"layoffs", b"merger", b"zz"))
+            assert not any(word in readable for word in (b"public", b"secret", b"layoffs", b"merger", b"zebra"))
         # It is good for nobody else, nowhere else, and cannot be made up.
         stolen = {**query, "after": cursors[0]}
         assert api.get("/api/v1/retained/at", params=stolen).status_code == 410
