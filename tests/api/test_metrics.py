@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker_process import BrokerProcess, Unique
 from http_api import LISTEN, Api
-from wire import Publish
+from wire import P, Publish
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -33,7 +33,7 @@ def metrics(api: Api) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 def test_what_happens_is_counted(start_broker: Callable[..., BrokerProcess], unique: Unique) -> None:
     broker = start_broker(listen=LISTEN, retainer__max_payload_size=4)
     with Api(broker) as api, broker.client(5) as client:
-        client.connect(unique.client())
+        client.connect(unique.client(), properties=[(P.SESSION_EXPIRY, 3600)])
         client.subscribe("a/#", qos=1)
         client.publish("a/1", b"1", qos=1, retain=True)
         client.expect(Publish, topic="a/1")
@@ -47,6 +47,9 @@ def test_what_happens_is_counted(start_broker: Callable[..., BrokerProcess], uni
         assert found["holdfast_protocol_messages_sent_total", (("protocol", "5.0"),)] == 2
         assert found["holdfast_retained_messages", ()] == found["emqx_retained_count", ()] == 1
         assert found["holdfast_retained_bytes", ()] == 4
+        version = api.ok("GET", "/api/v1/retained/message", params={"topic": "a/1"})["version"]
+        # what the session waits for has offsets too, and they are no version of the retained set
+        assert found["holdfast_retained_version", ()] == version < found["holdfast_offset", ()]
         assert found["holdfast_retained_refused_total", (("reason", "size"),)] == 1
         assert found["holdfast_subscriptions", ()] == 1
         assert found["holdfast_journal_healthy", ()] == 1

@@ -16,10 +16,10 @@ from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
 from holdfast.broker.message import SET
 from holdfast.broker.records import encode_publish
-from holdfast.broker.replica import Replica
 from holdfast.broker.session import Delivery, PendingWill, Session
 from model.debts import Mismatch
 from model.drive import Driver
+from model.replica import Replica
 from model.steps import Plan
 from model.world import LoggedWorld, World, core_settings
 

@@ -14,9 +14,9 @@ import pytest
 
 from core_driver import ListLog, carry_out
 from holdfast.broker.core import Broker
-from holdfast.broker.replica import Replica
 from holdfast.broker.settings import Settings
 from holdfast.errors import StoreError
+from model.replica import Replica
 from model.replicas import FollowedWorld, apply_all, dump, follower_of, run
 from model.steps import make_plan
 from model.world import BEGIN_MS, Buffer, Link, LoggedWorld
@@ -28,6 +28,7 @@ SEEDS = [range(begin, begin + 20) for begin in range(0, 100, 20)]
 
 FOLLOW = """
 import json, sys
+from model.replica import Replica
 from model.replicas import apply_all, dump, follower_of
 from model.steps import make_plan
 for line in sys.stdin:

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from holdfast import build
 
 ROOT = Path(__file__).parents[2]
+PLACES = ("containers", "layers", "source_modules", "forbidden_modules")  # where a contract names packages
 
 
 def load_setup() -> Any:
@@ -65,6 +67,27 @@ def test_hot_modules_import_only_the_hot_set_errors_and_the_standard_library(pat
         if name not in allowed and name.partition(".")[0] not in {*sys.stdlib_module_names, "mypy_extensions", "librt"}
     }
     assert foreign == set()
+
+
+def test_every_package_has_its_place_in_the_import_contract() -> None:
+    """Inside `holdfast` the contract itself refuses a room that it does not know."""
+    packages = {path.parent.name for path in (ROOT / "src").glob("*/__init__.py")}
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    assert set(linter["root_packages"]) == packages
+    assert [contract["containers"] for contract in linter["contracts"] if contract.get("exhaustive")] == [["holdfast"]]
+    named = {name for contract in linter["contracts"] for key in PLACES for name in contract.get(key, [])}
+    assert packages - {name.partition(".")[0] for name in named} == set()
+
+
+def test_rooms_of_the_core_know_of_what_is_above_them_only_the_objects_that_they_are_parts_of() -> None:
+    """An import for types alone can hide a circle. Each of these is one object whose verbs have files of their own."""
+    meant = {"Broker", "Shared", "Gateway", "PendingFilters"}
+    found = set()
+    for path in (ROOT / "src/holdfast/broker").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                found |= {alias.name for one in node.body if isinstance(one, ast.ImportFrom) for alias in one.names}
+    assert found == meant
 
 
 def test_spark_imports_how_the_history_is_written_and_erased_rules_and_errors_and_nothing_else_of_ours() -> None:

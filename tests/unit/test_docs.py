@@ -109,6 +109,14 @@ def test_the_glossary_is_in_alphabetical_order_and_names_no_word_twice() -> None
     assert words == sorted(set(words))
 
 
+@pytest.mark.parametrize(("page", "heading"), [(ARCHITECTURE, "The packages"), ("CONTRIBUTING.md", "Where things are")])
+def test_every_room_is_named_where_a_newcomer_looks_for_it(page: str, heading: str) -> None:
+    _, _, text = (ROOT / page).read_text().partition(f"\n## {heading}\n")
+    named = set(re.findall(r"\b[a-z_]+\b", text.partition("\n## ")[0]))
+    rooms = {path.parent.name for path in (ROOT / "src/holdfast").glob("*/__init__.py")}
+    assert rooms - named == set()
+
+
 @pytest.mark.parametrize("page", [ARCHITECTURE, "CONTRIBUTING.md"])
 def test_the_order_of_the_rooms_is_that_of_the_import_contract(page: str) -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]

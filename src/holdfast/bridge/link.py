@@ -692,7 +692,7 @@ class Link:
             if answer is not None:
                 await answer
 
-    async def settle(self) -> None:
+    async def resolve_contested(self) -> None:
         """Ask the other side what it has of contested topics: it has put both values into an order."""
         calm = [t for t in self.contested if t not in self.crossing and not self.local.waits_for(t)][:BY_NAME]
         rules = {topic: rule for topic in calm if (rule := self.plan.outgoing(topic)) is not None}
@@ -808,7 +808,7 @@ class Link:
         for topic in list(self.unsure):
             await self.send_retained(topic)
         if self.contested:
-            await self.settle()
+            await self.resolve_contested()
         losses = self.count_losses()
         now_s = self.driver.loop.time()
         if losses != self.losses and now_s - self.walked_at_s > BETWEEN_WALKS_S:

@@ -95,10 +95,6 @@ SHORT: Final = struct.Struct("<H")
 BARRIER_ENTRY: Final = bytes((BARRIER,))
 
 
-def entry_kind(entry: bytes) -> int:
-    return entry[0]
-
-
 # Publishes.
 
 

@@ -27,6 +27,7 @@ from holdfast.broker.session import (
     Session,
     is_reserved,
 )
+from holdfast.broker.session_records import WillRecord
 from holdfast.broker.snapshot import end_all
 from holdfast.broker.timers import KEEP_ALIVE, SESSION_EXPIRY, WILL, Timer
 from holdfast.broker.topics import check_topic
@@ -432,6 +433,16 @@ def will_delay(will: Will) -> int:
     properties = will.properties
     delay = properties.will_delay if properties is not None else None
     return delay if delay is not None else 0
+
+
+def will_of(record: WillRecord) -> Will:
+    """Return the will that a record keeps."""
+    properties = Properties()
+    properties.forward = record.properties
+    properties.will_delay = record.delay_interval_s
+    if record.message_expiry_s >= 0:
+        properties.message_expiry = record.message_expiry_s
+    return Will(record.topic, record.payload, record.qos, record.retain, properties)
 
 
 def connack(

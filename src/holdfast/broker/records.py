@@ -13,7 +13,7 @@ from typing import Final, final
 from librt.strings import read_i64_le, write_i32_le, write_i64_le
 
 from holdfast.broker.batch import LENGTH_SIZE, Batch
-from holdfast.broker.message import CLEARED, SET, Message, Publisher, topic_field
+from holdfast.broker.message import CLEARED, NEVER, SET, Message, Publisher, topic_field
 from holdfast.errors import StoreError
 
 VERSION: Final = 1
@@ -177,13 +177,16 @@ def decode_parts(record: bytes, position: int, topic: bytes, publishers: Publish
     )
 
 
+def as_published(message: Message) -> Message:
+    """Return a publish as it came in, from the record of how it was stored. A lifetime from the broker is left out."""
+    if message.expires_at_ms != NEVER and not message.interval_given:
+        return message.expiring(NEVER)
+    return message
+
+
 def publish_topic(record: bytes) -> bytes:
     size = record[28] | record[29] << 8
     return record[PUBLISH_SIZE : PUBLISH_SIZE + size]
-
-
-def publish_flags(record: bytes) -> int:
-    return record[26]
 
 
 def publish_outcome(record: bytes) -> int:

@@ -12,6 +12,7 @@ from holdfast.broker.delivery import write
 from holdfast.broker.publishing import check_user_properties, redistribute
 from holdfast.broker.seen import SUBSCRIBE_DENIED, Seen
 from holdfast.broker.session import Connection, Session, Snapshot, Subscription
+from holdfast.broker.session_records import SubscriptionRecord
 from holdfast.broker.snapshot import NOT_SINCE, begin, carry_over, end_all, step
 from holdfast.broker.subscription import PendingFilters, SubscriptionTree
 from holdfast.broker.topics import SHARE, is_valid_filter, is_well_formed, split_share
@@ -392,3 +393,21 @@ def unsubscribe(broker: "Broker", session: Session, topic_filter: bytes) -> int:
     if group is not None:
         redistribute(broker, session, group)
     return SUCCESS
+
+
+def add_subscription(broker: "Broker", session: Session, record: SubscriptionRecord) -> None:
+    """Make the subscription that a record keeps, in the place of an older one with the same filter."""
+    share_name, topic_filter = b"", record.topic_filter
+    if topic_filter.startswith(SHARE):
+        share_name, topic_filter = split_share(topic_filter)
+    subscription = Subscription(
+        session,
+        record.topic_filter,
+        topic_filter.split(b"/"),
+        share_name,
+        record.options & 3,
+        record.options & 4 != 0,
+        record.options & 8 != 0,
+        record.subscription_id,
+    )
+    broker.subscriptions.put(subscription)

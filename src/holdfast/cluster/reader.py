@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.cluster.connection import Connection, Message
-from holdfast.cluster.place import place_of
 from holdfast.errors import NoAnswer
 
 HEARTBEAT_S: Final = 0.5
@@ -25,6 +24,21 @@ HEARD_S: Final = 0.5  # a question that is younger may still be answered
 IDLE: Final = 100  # status of heartbeats and of questions whether we keep up
 
 OnEntry = Callable[[int, int, bytes], None]
+
+
+class StreamPosition(NamedTuple):
+    sequence: int  # in the stream
+    delivered: int  # how many the consumer has sent, this one included
+    time_ms: int
+
+
+def position_of(message: Message) -> StreamPosition:
+    """Where in its stream a message stands: JetStream says so in the reply subject."""
+    # $JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<consumer sequence>.<time in ns>.<pending>,
+    # or the same with domain and account behind ACK
+    tokens = message.reply.split(".")
+    at = 5 if len(tokens) == 9 else 7
+    return StreamPosition(int(tokens[at]), int(tokens[at + 1]), int(tokens[at + 2]) // 1_000_000)
 
 
 class Reader:
@@ -138,7 +152,7 @@ class Reader:
         if message.status:
             self._on_status(message)
             return
-        sequence, delivered, time_ms = place_of(message)
+        sequence, delivered, time_ms = position_of(message)
         self._delivered = delivered
         if sequence == self.position + 1:
             self.position = sequence

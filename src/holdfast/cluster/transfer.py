@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from holdfast.cluster.connection import Connection, Message
-from holdfast.cluster.place import place_of
+from holdfast.cluster.reader import position_of
 from holdfast.errors import HoldfastError, NoAnswer, StoreError
 
 CHUNK: Final = 512 << 10
@@ -76,17 +76,17 @@ class Transfer:
                 size += len(chunk)
                 chunks += 1
                 on_progress(size, 0)
-            await window.settle()
+            await window.wait_for_all()
             encoded = "SHA-256=" + base64.urlsafe_b64encode(digest.digest()).decode()
             now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
             stored = Stored(name, nuid, size, chunks, encoded, dict(about), now)
             note = {"name": name, "bucket": self.bucket, "nuid": nuid, "size": size, "mtime": now, "chunks": chunks}
             note |= {"digest": encoded, "metadata": about, "options": {"max_chunk_size": CHUNK}}
             await window.publish(self._subject(name), json.dumps(note).encode(), ROLLUP)
-            await window.settle()
+            await window.wait_for_all()
         except BaseException:
             with contextlib.suppress(HoldfastError):
-                await window.settle()  # what is under way would come after the purge
+                await window.wait_for_all()  # what is under way would come after the purge
             with contextlib.suppress(HoldfastError):
                 await self._purge(subject)
             raise
@@ -243,11 +243,11 @@ class _Pull:
             if message.status:
                 self.why = message.description
                 return
-            place = place_of(message)
-            if place.delivered != number:
+            position = position_of(message)
+            if position.delivered != number:
                 self.why = "one did not arrive"
                 return
-            yield place.sequence, message.payload
+            yield position.sequence, message.payload
 
 
 class _Window:
@@ -267,7 +267,7 @@ class _Window:
             raise NoAnswer(f"no connection to a log server: {self.connection.why}")
         self.under_way += 1
 
-    async def settle(self) -> None:
+    async def wait_for_all(self) -> None:
         await self._until(0)
 
     def close(self) -> None:

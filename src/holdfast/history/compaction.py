@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -27,7 +26,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from holdfast.errors import StoreError
 from holdfast.history.place import At, place_of
 from holdfast.history.repair import sync_path
-from holdfast.history.schema import COMPACTION_APP_ID, arrow_schema
+from holdfast.history.schema import COMPACTION_APP_ID, arrow_schema, log_bound
 from holdfast.history.table import DataFile, data_files, first_line, load
 
 FILE_BYTES: Final = 64 << 20
@@ -248,18 +247,8 @@ class Statistics:
         return json.dumps(
             {
                 "numRecords": self.rows,
-                "minValues": {name: bound(self.low[name], up=False) for name in self.low},
-                "maxValues": {name: bound(self.high[name], up=True) for name in self.low},
+                "minValues": {name: log_bound(self.low[name], up=False) for name in self.low},
+                "maxValues": {name: log_bound(self.high[name], up=True) for name in self.low},
                 "nullCount": self.nulls,
             }
         )
-
-
-def bound(value: Any, up: bool) -> Any:
-    """A value as the log has it. It keeps milliseconds, and a bound must not be rounded inwards."""
-    if not isinstance(value, datetime):
-        return value
-    value = value.astimezone(UTC)
-    odd = value.microsecond % 1000
-    value += timedelta(microseconds=(1000 - odd) if odd and up else -odd)
-    return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"

@@ -1,10 +1,12 @@
-"""The history table's columns, and the names its writer and readers agree on. Nothing else: executors import this.
+"""The history table's columns, and what those who write and read Delta tables agree on. Nothing else: executors import
+this.
 
-Only plain values live here, so that a reader can know the table before it loads Arrow. The types are written as
+Only plain values are needed here, so that a reader can know the table before it loads Arrow. The types are written as
 Spark and Delta spell them; `arrow_schema` says the same to Arrow.
 """
 
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,3 +87,15 @@ def arrow_schema() -> "pa.Schema":
         ),
     }
     return pa.schema([pa.field(name, types[kind]) for name, kind in COLUMNS])
+
+
+def log_bound(value: Any, up: bool) -> Any:
+    """Return the lowest or highest value of a column as the log of a Delta table has it: that keeps milliseconds, and a
+    bound must not be rounded inwards.
+    """
+    if not isinstance(value, datetime):
+        return value
+    value = value.astimezone(UTC)
+    odd = value.microsecond % 1000
+    value += timedelta(microseconds=(1000 - odd) if odd and up else -odd)
+    return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"

@@ -80,10 +80,10 @@ class Sightings:
         fields = fields_of(seen)
         if share.left_out:
             fields["left_out"] = share.left_out
-            self.settle(key, share)
+            self.owe_nothing(key, share)
         log.info(seen.event, extra=fields)
 
-    def settle(self, key: Hashable, share: Share) -> None:
+    def owe_nothing(self, key: Hashable, share: Share) -> None:
         share.left_out = 0
         share.last = None
         self.owing.discard(key)
@@ -108,7 +108,7 @@ class Sightings:
             share = self.shares[key]
             assert share.last is not None
             log.info("more of a client left out", extra={**fields_of(share.last), "left_out": share.left_out})
-            self.settle(key, share)
+            self.owe_nothing(key, share)
 
 
 def key_of(seen: Seen) -> Hashable:

@@ -5,7 +5,6 @@ import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 from pyspark.sql import Row
 
+from holdfast.history.schema import log_bound
 from holdfast.spark.delta import CLOSED, OPEN
 from holdfast.spark.derived import DerivedTable
 from holdfast.spark.store import filesystem_of
@@ -101,16 +101,6 @@ def statistics(table: pa.Table, key: str) -> str:
         bounds = pc.min_max(table[field.name])
         nulls[field.name] = table[field.name].null_count
         if bounds["min"].as_py() is not None:
-            low[field.name] = _stat(bounds["min"].as_py(), up=False)
-            high[field.name] = _stat(bounds["max"].as_py(), up=True)
+            low[field.name] = log_bound(bounds["min"].as_py(), up=False)
+            high[field.name] = log_bound(bounds["max"].as_py(), up=True)
     return json.dumps({"numRecords": table.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
-
-
-def _stat(value: Any, up: bool) -> Any:
-    if not isinstance(value, datetime):
-        return value
-    # Delta keeps milliseconds; a bound must not be rounded inwards
-    value = value.astimezone(UTC)
-    odd = value.microsecond % 1000
-    value += timedelta(microseconds=(1000 - odd) if odd and up else -odd)
-    return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"

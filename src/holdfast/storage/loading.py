@@ -3,9 +3,9 @@
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
 from holdfast.broker.kept import spread_of
-from holdfast.broker.lifecycle import schedule_end
+from holdfast.broker.lifecycle import schedule_end, will_of
 from holdfast.broker.message import Message, topic_field
-from holdfast.broker.replica import add_subscription, as_published, will_of
+from holdfast.broker.records import as_published
 from holdfast.broker.session import (
     AWAITING_COMPLETE,
     Delivery,
@@ -18,6 +18,7 @@ from holdfast.broker.session_records import RELEASING
 from holdfast.broker.settings import use_shared
 from holdfast.broker.shared import Shared
 from holdfast.broker.snapshot import NOT_SINCE, add
+from holdfast.broker.subscribing import add_subscription
 from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES
 from holdfast.state.sessions import QueuedValue, StoredSession, StoredSnapshot
 from holdfast.state.store import StateStore

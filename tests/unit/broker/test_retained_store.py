@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core_broker import CoreBroker, CoreClient
+from holdfast.broker.message import NEVER, REFUSED_BUDGET, REFUSED_SIZE, SET, Message, Publisher, topic_field
 from wire import P, Publish
 
 Start = Callable[..., CoreBroker]
@@ -260,6 +261,29 @@ def test_what_has_expired_makes_room_before_it_is_swept(start: Start, limits: di
     broker.world.advance(10_000)
     put(writer, "b=1")
     assert kept(broker) == {"b": "1"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "outcome"),
+    [
+        ({"max_bytes": 2}, REFUSED_BUDGET),
+        ({"max_messages_per_user": 1}, REFUSED_BUDGET),
+        ({"max_payload_size": 1}, REFUSED_SIZE),
+        ({"max_retained_messages": 1}, SET),
+    ],
+    ids=lambda value: str(value),
+)
+def test_asking_for_the_verdict_changes_nothing(start: Start, limits: dict[str, int], outcome: int) -> None:
+    """Not even where what has expired stands in the way, which a publish would remove."""
+    broker = start(**{f"retainer__{key}": value for key, value in limits.items()})
+    put(broker.join("writer"), "a=1", properties=lives(10))
+    broker.world.advance(10_000)
+    store, now_ms = broker.world.broker.retained, broker.world.now_ms
+    asked = Message(topic_field(b"b"), b"12", 1, True, b"", Publisher("writer", "", "5.0"), 0, now_ms, NEVER, False)
+    before = broker.world.sums(), store.expired, list(store.refused), store.version
+    assert store.judge(asked, None, now_ms) == outcome
+    assert (broker.world.sums(), store.expired, list(store.refused), store.version) == before
+    assert store.index.get(b"a") is not None
 
 
 def test_an_interval_of_0_replaces_and_is_gone(broker: CoreBroker) -> None:

@@ -1,13 +1,14 @@
 """Records to rows and back, column by column."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pyarrow as pa
+import pytest
 
 from holdfast.broker.message import CLEARED, REFUSED_BUDGET, Publisher
 from holdfast.broker.records import Columns, Publishers, decode_publish, encode_publish
 from holdfast.history.rows import batch_of, records_of
-from holdfast.history.schema import arrow_schema
+from holdfast.history.schema import arrow_schema, log_bound
 from holdfast.protocol.mqtt.properties import Properties, encode_properties
 from log_records import NOW_MS, live, message, retained
 
@@ -117,3 +118,20 @@ def test_rows_become_the_records_that_made_them() -> None:
             assert getattr(is_now, name) == getattr(was, name), name
         assert is_now.publisher.client_id == was.publisher.client_id
         assert is_now.publisher.protocol == was.publisher.protocol
+
+
+@pytest.mark.parametrize(
+    ("microsecond", "low", "high"),
+    [(0, ".000Z", ".000Z"), (1000, ".001Z", ".001Z"), (1001, ".001Z", ".002Z"), (999_999, ".999Z", ".000Z")],
+)
+def test_the_bounds_of_a_column_are_never_rounded_inwards(microsecond: int, low: str, high: str) -> None:
+    """Or a reader that leaves out files by their bounds would miss rows."""
+    moment = datetime(2026, 1, 2, 3, 4, 5, microsecond, timezone(timedelta(hours=2)))
+    later = 6 if microsecond == 999_999 else 5
+    assert log_bound(moment, up=False) == f"2026-01-02T01:04:05{low}"
+    assert log_bound(moment, up=True) == f"2026-01-02T01:04:0{later}{high}"
+
+
+@pytest.mark.parametrize("value", ["topic", 7, None])
+def test_a_bound_that_is_no_time_is_told_as_it_is(value: object) -> None:
+    assert log_bound(value, up=True) is value

@@ -1,4 +1,4 @@
-"""The other half of the log: a broker that applies what another has ordered, and comes to the same state.
+"""A broker that applies what another has ordered, and comes to the same state.
 
 An entry is a fact that some node admitted. Applying it asks no clock, no socket and no chance, so every broker with the
 same settings that applies the same entries holds the same retained set, the same sessions and the same queues. A
@@ -7,11 +7,12 @@ this broker follow from the state. What only the node with the connection can kn
 has sent, what was acknowledged, what was dropped, and which member of a shared group it chose.
 """
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
+from holdfast.broker.core import Broker
 from holdfast.broker.effects import Effects
-from holdfast.broker.lifecycle import end_session, take_over
-from holdfast.broker.message import NEVER, REFUSED_POLICY, Message
+from holdfast.broker.lifecycle import end_session, take_over, will_of
+from holdfast.broker.message import REFUSED_POLICY, Message
 from holdfast.broker.publishing import apply_publish
 from holdfast.broker.records import (
     COPIED,
@@ -34,8 +35,8 @@ from holdfast.broker.records import (
     WILL,
     WILL_CLEARED,
     Publishers,
+    as_published,
     decode_publish,
-    publish_flags,
     publish_outcome,
     record_kind,
     record_offset,
@@ -48,12 +49,9 @@ from holdfast.broker.session import (
     PendingWill,
     Route,
     Session,
-    Subscription,
 )
 from holdfast.broker.session_records import (
     RELEASING,
-    SubscriptionRecord,
-    WillRecord,
     decode_copied,
     decode_copy,
     decode_done,
@@ -69,13 +67,11 @@ from holdfast.broker.session_records import (
     record_session,
     record_snapshot,
 )
-from holdfast.broker.topics import SHARE, split_share
+from holdfast.broker.subscribing import add_subscription
 from holdfast.errors import StoreError
-from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES, Will
-from holdfast.protocol.mqtt.properties import Properties
+from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES
 
-if TYPE_CHECKING:
-    from holdfast.broker.core import Broker
+FLAGS: Final = 26  # where a publish record has them
 
 
 @final
@@ -96,7 +92,7 @@ class Replica:
     are theirs, by the offset of theirs.
     """
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         self.broker: Final = broker
         self.publishers: Final = Publishers()
         self.sessions: dict[int, Session] = {}
@@ -159,7 +155,7 @@ class Replica:
             route = without_groups(route)
         publisher = message.publisher
         sender = broker.sessions.get(publisher.client_id) if publisher.protocol != "api" else None
-        apply_publish(broker, message, route, sender, publish_flags(record) & TOLD != 0)
+        apply_publish(broker, message, route, sender, record[FLAGS] & TOLD != 0)
         if publish_outcome(record) == REFUSED_POLICY:
             self.last = message.without_retain()  # as those were given it who were given it
 
@@ -303,13 +299,6 @@ class Replica:
                 insert(session, copy.seq, Delivery(message, copy.qos, True, copy.subscription_ids, None))
 
 
-def as_published(message: Message) -> Message:
-    """Return a publish as it came in, from the record of how it was stored. A lifetime from the broker is left out."""
-    if message.expires_at_ms != NEVER and not message.interval_given:
-        return message.expiring(NEVER)
-    return message
-
-
 def without_groups(route: Route) -> Route:
     """Return the route without its groups: which member of a group gets a message is for its own node to choose."""
     plain = Route(route.topic_field, route.levels, route.generation, route.policies)
@@ -357,31 +346,3 @@ def remove_queued(session: Session, sequence: int) -> Delivery | None:
         else:
             session.push(delivery)
     return found
-
-
-def will_of(record: WillRecord) -> Will:
-    """Return the will that a record keeps."""
-    properties = Properties()
-    properties.forward = record.properties
-    properties.will_delay = record.delay_interval_s
-    if record.message_expiry_s >= 0:
-        properties.message_expiry = record.message_expiry_s
-    return Will(record.topic, record.payload, record.qos, record.retain, properties)
-
-
-def add_subscription(broker: "Broker", session: Session, record: SubscriptionRecord) -> None:
-    """Make the subscription that a record keeps, in the place of an older one with the same filter."""
-    share_name, topic_filter = b"", record.topic_filter
-    if topic_filter.startswith(SHARE):
-        share_name, topic_filter = split_share(topic_filter)
-    subscription = Subscription(
-        session,
-        record.topic_filter,
-        topic_filter.split(b"/"),
-        share_name,
-        record.options & 3,
-        record.options & 4 != 0,
-        record.options & 8 != 0,
-        record.subscription_id,
-    )
-    broker.subscriptions.put(subscription)
