@@ -214,7 +214,7 @@ class Server:
         options = node_options(settings)
         connection = Connection(log_servers(settings), self.loop)
         connection.on_trouble = say_once("no log server was reached, trying again")
-        log.info("looking for the log servers", extra={"urls": " ".join(connection.options.urls)})
+        log.info("looking for the log servers", extra={"urls": connection.options.servers})
         await connection.open()
         most = min(connection.max_payload, 64 << 20)
         connection.options = replace(connection.options, max_message=most)  # of every server from now on

@@ -86,7 +86,7 @@ def test_times_that_must_pass_are_not_zero(key: str) -> None:
 
 
 def test_a_secret_that_everybody_can_read_is_named(tmp_path: Path) -> None:
-    names = ["users", "keys", "secret", "jwt", "tls.key", "cert"]
+    names = ["users", "keys", "secret", "jwt", "tls.key", "cert", "nats"]
     for name in names:
         (tmp_path / name).write_text("")
         (tmp_path / name).chmod(0o644)
@@ -105,6 +105,8 @@ def test_a_secret_that_everybody_can_read_is_named(tmp_path: Path) -> None:
 
     assert exposed() == ["auth.password_file", "api.key_file", "callback.secret_file", "tls.key"]
     assert "jwt.key_file" in exposed("jwt.algorithms=HS256"), "a secret, and no public key"
+    for key in ("password_file", "token_file", "credentials_file", "nkey_file", "key"):
+        assert exposed(f"cluster.{key}={tmp_path}/nats")[-1] == f"cluster.{key}"
     for name in names:
         (tmp_path / name).chmod(0o640)
     assert exposed("jwt.algorithms=HS256") == []

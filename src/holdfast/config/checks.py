@@ -178,6 +178,11 @@ def exposed_secrets(settings: Settings) -> list[tuple[str, Path]]:
         ("callback.secret_file", settings.callback.secret_file),
         ("history.storage_file", settings.history.storage_file),
         *(("tls.key", listener.key) for listener in settings.listeners()),
+        ("cluster.password_file", settings.cluster.password_file),
+        ("cluster.token_file", settings.cluster.token_file),
+        ("cluster.credentials_file", settings.cluster.credentials_file),
+        ("cluster.nkey_file", settings.cluster.nkey_file),
+        ("cluster.key", settings.cluster.key),
         *(("bridge", path) for bridge in settings.bridge for path in (bridge.password_file, bridge.key)),
     ]
     if "HS256" in settings.jwt.algorithms:  # else these are public keys
