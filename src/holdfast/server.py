@@ -178,7 +178,7 @@ class Server:
         self.http: HttpService | None = None
         self.node: ClusterNode | None = None
         kept = settings.retainer.storage_type != "ram"
-        self.bridges = Bridges(self.driver, settings.data / "bridges" if kept else None, parse_bridge)
+        self.bridges = Bridges(self.driver, DataFolder(settings.data).bridges if kept else None, parse_bridge)
         self.reloads: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
