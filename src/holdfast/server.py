@@ -358,6 +358,7 @@ class Server:
             denials=self.driver.sightings.denials,
             configuration=Shown(self),
             bridges=self.bridges,
+            on_denied=self.driver.on_denied,
         )
         keys, users = api_secrets(settings)
         others = others_log_in(settings)
