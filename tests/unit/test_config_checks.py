@@ -142,3 +142,12 @@ def test_a_node_has_a_name_that_fits_into_the_log(name: str, told: str) -> None:
     (problem,) = problems("cluster.url=nats://127.0.0.1:4222", f"cluster.node={name}")
     assert told in problem
     assert problems("cluster.url=nats://127.0.0.1:4222", "cluster.node=" + "n" * 64) == []
+
+
+@pytest.mark.parametrize("told", ['notification_topic = "a/#"', 'client_id = "a+"'])
+def test_a_bridge_says_its_state_in_a_topic_that_is_one(told: str) -> None:
+    """Clients that are sent a topic with a wildcard in it hang up."""
+    bridge = '[{{name = "b", address = "mqtt://h", topic = "#", {}}}]'
+    (problem,) = problems(f"bridge={bridge.format(told)}")
+    assert "without wildcards" in problem
+    assert problems(f"bridge={bridge.format(told)[:-2]}, notifications = false}}]") == []

@@ -69,6 +69,12 @@ def bridge_problems(bridge: Bridge) -> Iterator[str]:
         yield "expected a username with password_file: MQTT 3.1.1 has no password alone"
     if (bridge.cert is None) != (bridge.key is None):
         yield "expected cert and key, or neither"
+    state_topic = bridge.notification_topic or bridge.client_id
+    if bridge.notifications and any(character in state_topic for character in "+#\0"):
+        key = (
+            "notification_topic" if bridge.notification_topic else "client_id, which is part of the notification topic,"
+        )
+        yield f"expected {key} without wildcards, got {shown(state_topic)}"
     if bridge.quiet <= 0:
         yield "expected quiet above 0"
     if bridge.retry <= 0 or bridge.retry_max < bridge.retry:
