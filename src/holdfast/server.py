@@ -178,7 +178,7 @@ class Server:
         self.http: HttpService | None = None
         self.node: ClusterNode | None = None
         kept = settings.retainer.storage_type != "ram"
-        self.bridges = Bridges(self.driver, settings.data / "bridges" if kept else None, parse_bridge)
+        self.bridges = Bridges(self.driver, DataFolder(settings.data).bridges if kept else None, parse_bridge)
         self.reloads: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -214,7 +214,7 @@ class Server:
         options = node_options(settings)
         connection = Connection(log_servers(settings), self.loop)
         connection.on_trouble = say_once("no log server was reached, trying again")
-        log.info("looking for the log servers", extra={"urls": " ".join(connection.options.urls)})
+        log.info("looking for the log servers", extra={"urls": connection.options.servers})
         await connection.open()
         most = min(connection.max_payload, 64 << 20)
         connection.options = replace(connection.options, max_message=most)  # of every server from now on
@@ -358,6 +358,7 @@ class Server:
             denials=self.driver.sightings.denials,
             configuration=Shown(self),
             bridges=self.bridges,
+            on_denied=self.driver.on_denied,
         )
         keys, users = api_secrets(settings)
         others = others_log_in(settings)

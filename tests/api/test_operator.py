@@ -119,22 +119,31 @@ def test_denials_of_every_kind_are_kept_with_who_and_what(anna: Api, guarded: Br
         client.subscribe("secret/#", qos=1, check=False)
     with Api(guarded, auth=("ops", "wrong")) as stranger:
         assert stranger.get("/api/v1/overview").status_code == 401
+    with Api(guarded, auth=("bob", "pw2")) as bob:
+        publication = {"topic": "secret/door", "payload": "1"}
+        assert bob.post("/api/v1/publish", json=publication).status_code == 403
 
     def seen() -> dict[str, Any]:
         kept = anna.ok("GET", "/api/v1/denials")["denials"]
         return {
-            one["event"]: one for one in kept if one["client_id"].startswith(str(unique)) or one["username"] == "ops"
+            one["event"]: one
+            for one in kept
+            if one["client_id"].startswith(str(unique)) or one["username"] == "ops" or "API" in one["event"]
         }
 
-    kinds = {"login failed", "publish denied", "subscribe denied", "API login failed"}
+    kinds = {"login failed", "publish denied", "subscribe denied", "API login failed", "API request denied"}
     found = until(seen, lambda found: kinds <= set(found))
     assert found["publish denied"]["count"] == 2
     assert (found["publish denied"]["username"], found["publish denied"]["topic"]) == ("bob", "secret/door")
     assert found["subscribe denied"]["topic"] == "secret/#"
     assert found["login failed"]["reason"]
+    assert "may not write to topic 'secret/door'" in found["API request denied"]["reason"]
+    guarded.wait_output("API login failed username=ops address=127.0.0.1")
+    guarded.wait_output("API request denied username=bob address=127.0.0.1")
     with Api(guarded, auth=("hunter2", "x")) as mistaken:
         assert mistaken.get("/api/v1/overview").status_code == 401
     assert "hunter2" not in anna.get("/api/v1/denials").text  # it may be a password
+    assert "hunter2" not in guarded.output
     assert {one["host"] for one in found.values()} == {"127.0.0.1"}
 
 

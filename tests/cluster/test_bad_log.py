@@ -110,9 +110,10 @@ def test_a_key_opens_the_door_that_is_shut_without_it(tmp_path: Path) -> None:
 
 
 def test_a_password_is_not_shown() -> None:
-    shown = repr(ConnectionOptions(("nats://h:1",), user="u", password="secret", token="s3cret"))
-    assert "secret" not in shown
-    assert "s3cret" not in shown
+    options = ConnectionOptions(("nats://a:secret@h:1",), user="u", password="secret", token="s3cret")
+    for shown in (repr(options), options.servers):
+        assert "secret" not in shown
+        assert "s3cret" not in shown
 
 
 def test_the_certificate_of_a_server_is_verified_and_ours_shown(tmp_path: Path) -> None:

@@ -182,14 +182,17 @@ def test_a_table_that_names_files_elsewhere_has_none_of_them_read_or_deleted(tmp
 
 
 FILES = ("lock", "journal/durable", "journal/{segment}", "state/data.mdb", "state/lock.mdb", "history.lock")
+TABLE = ("history/part-0.parquet", "history/_delta_log/00000000000000000009.json")
+BESIDE = ("bridges/made.json", "bridges/b.password", "erasures/1.json")
 
 
-@pytest.mark.parametrize("name", [*FILES, "history/part-0.parquet", "history/_delta_log/00000000000000000009.json"])
+@pytest.mark.parametrize("name", [*FILES, *TABLE, *BESIDE])
 def test_a_link_in_the_place_of_a_file_keeps_the_broker_from_starting(folder: Path, tmp_path: Path, name: str) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious" * 100)
     segment = next((folder / "journal").glob("*.hfj")).name
     place = folder / name.format(segment=segment)
+    place.parent.mkdir(exist_ok=True)
     place.unlink(missing_ok=True)
     place.symlink_to(victim)
     with pytest.raises(StoreError, match=r"is a symbolic link to .*victim, expected a file of the broker's own"):
@@ -233,6 +236,19 @@ def test_a_link_that_comes_later_is_not_followed_either(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=r"symbolic links|File exists"):
             attempt()
     assert victim.read_bytes() == b"precious"
+
+
+def test_what_a_bridge_is_told_takes_the_place_of_a_link(tmp_path: Path) -> None:
+    from holdfast.bridge.bridges import write_private
+
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for name in ("b.password", "b.password.new"):
+        (tmp_path / name).symlink_to(victim)
+    write_private(tmp_path / "b.password", "a secret")
+    assert victim.read_text() == "precious"
+    assert (tmp_path / "b.password").read_text() == "a secret"
+    assert (tmp_path / "b.password").stat(follow_symlinks=False).st_mode == 0o100600
 
 
 def test_a_folder_that_everybody_can_write_to_is_remarked_on(

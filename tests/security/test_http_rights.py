@@ -280,6 +280,25 @@ def test_a_bearer_token_can_be_taken_back(world: World, logout: str) -> None:
         assert api.get("/api/v1/retained", headers=other).status_code == 200
 
 
+def test_a_user_who_is_banned_while_logged_in_is_out(world: World) -> None:
+    with world.api() as api, world.api(KEY) as ops:
+        token = bearer(api)
+        channels = [world.live(token), world.live(basic(BOB))]
+        for headers in (token, basic(BOB)):
+            assert api.get("/api/v1/retained", headers=headers).status_code == 200
+        for channel in channels:
+            watch(channel, "public/plan")
+        ops.ok("POST", "/api/v5/banned", json={"as": "username", "who": "bob"})
+        for headers in (token, basic(BOB)):
+            assert api.get("/api/v1/retained", headers=headers).status_code == 401
+        for channel in channels:
+            assert list(messages_on(channel)) == []
+            assert channel.close_code == 4401
+        assert api.get("/api/v1/retained", headers=basic(MALLORY)).status_code == 200
+        ops.request("DELETE", "/api/v5/banned/username/bob")
+        assert api.get("/api/v1/retained", headers=basic(BOB)).status_code == 200
+
+
 def test_pages_of_other_sites_read_nothing_and_embed_nothing(world: World) -> None:
     with world.api(KEY) as api:
         for site in ("cross-site", "same-site"):

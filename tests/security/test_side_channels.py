@@ -12,7 +12,7 @@ import pytest
 
 import counted_hashes
 import wire
-from broker_process import BrokerProcess, serve_command, serve_environment
+from broker_process import BrokerProcess, free_port, serve_command, serve_environment
 from counted_hashes import cost_of, count_hashes
 from guarded import Guarded
 from holdfast.identity.passwords import PasswordFile, hash_argon2id, hash_pbkdf2, hash_scram
@@ -103,6 +103,19 @@ def test_no_password_comes_out_in_diagnostics_or_files(guarded: Callable[..., Gu
             content = Path(folder, name).read_bytes()
             assert SECRET.encode() not in content
             assert b"owner's" not in content
+
+
+def test_a_login_in_the_address_of_a_log_server_is_not_shown(tmp_path: Path) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    settings = {"cluster__url": f"nats://bob:{SECRET}@{nobody},nats://{SECRET}@{nobody}", "cluster__node": "a"}
+    command = serve_command(settings, ["tcp://127.0.0.1:0"], tmp_path / "data", ())
+    broker = BrokerProcess(command, serve_environment(), tmp_path)
+    try:
+        broker.wait_output("no log server was reached")
+        assert SECRET not in broker.output
+        assert f"nats://bob:(hidden)@{nobody}" in broker.output
+    finally:
+        broker.stop()
 
 
 def test_a_hash_that_is_a_password_by_mistake_is_not_shown(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_times_that_must_pass_are_not_zero(key: str) -> None:
 
 
 def test_a_secret_that_everybody_can_read_is_named(tmp_path: Path) -> None:
-    names = ["users", "keys", "secret", "jwt", "tls.key", "cert"]
+    names = ["users", "keys", "secret", "jwt", "tls.key", "cert", "nats"]
     for name in names:
         (tmp_path / name).write_text("")
         (tmp_path / name).chmod(0o644)
@@ -105,6 +105,8 @@ def test_a_secret_that_everybody_can_read_is_named(tmp_path: Path) -> None:
 
     assert exposed() == ["auth.password_file", "api.key_file", "callback.secret_file", "tls.key"]
     assert "jwt.key_file" in exposed("jwt.algorithms=HS256"), "a secret, and no public key"
+    for key in ("password_file", "token_file", "credentials_file", "nkey_file", "key"):
+        assert exposed(f"cluster.{key}={tmp_path}/nats")[-1] == f"cluster.{key}"
     for name in names:
         (tmp_path / name).chmod(0o640)
     assert exposed("jwt.algorithms=HS256") == []
@@ -140,3 +142,12 @@ def test_a_node_has_a_name_that_fits_into_the_log(name: str, told: str) -> None:
     (problem,) = problems("cluster.url=nats://127.0.0.1:4222", f"cluster.node={name}")
     assert told in problem
     assert problems("cluster.url=nats://127.0.0.1:4222", "cluster.node=" + "n" * 64) == []
+
+
+@pytest.mark.parametrize("told", ['notification_topic = "a/#"', 'client_id = "a+"'])
+def test_a_bridge_says_its_state_in_a_topic_that_is_one(told: str) -> None:
+    """Clients that are sent a topic with a wildcard in it hang up."""
+    bridge = '[{{name = "b", address = "mqtt://h", topic = "#", {}}}]'
+    (problem,) = problems(f"bridge={bridge.format(told)}")
+    assert "without wildcards" in problem
+    assert problems(f"bridge={bridge.format(told)[:-2]}, notifications = false}}]") == []

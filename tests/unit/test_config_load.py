@@ -290,3 +290,19 @@ def test_listen_with_a_plus_adds_to_the_list_in_place_of_what_has_the_same_port(
 def test_adding_and_replacing_listeners_at_once_is_refused() -> None:
     with pytest.raises(ConfigError, match="in front of every URL, or of none"):
         load(listen=["+tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], environ={})
+
+
+@pytest.mark.parametrize(
+    ("text", "assignments"),
+    [
+        ("[auth]\npassword = 'hush'", ()),
+        ("[bridges]\npassword = 'hush'", ()),
+        ("[[bridge]]\nname = 'b'\naddress = 'mqtt://h'\ntopic = '#'\npassword = 'hush'", ()),
+        ("[[bridge]]\nname = 'b'\naddress = 'mqtt://u:hush@h'\ntopic = '#'", ()),
+        ("", ("cluster.password=hush",)),
+    ],
+)
+def test_a_password_in_the_wrong_place_is_not_repeated(tmp_path: Path, text: str, assignments: tuple[str, ...]) -> None:
+    said = complaint(tmp_path, text, *assignments)
+    assert "hush" not in said
+    assert "(hidden)" in said

@@ -178,7 +178,7 @@ class HttpService:
         status = self.services.status
         known = status.configuration.users() if status.configuration is not None else []
         shown = name if not name or any(user["name"] == name for user in known) else f"{name[:SHOWN_OF_A_NAME]}***"
-        status.denials.add(status.now_ms(), API_LOGIN_FAILED, "", shown, host, {})
+        status.on_denied(API_LOGIN_FAILED, shown, host, "")
 
     async def stop(self) -> None:
         self.services.metrics_history.stop()

@@ -148,16 +148,17 @@ class ApiAuthenticator:
         digest = hashlib.sha256(self.salt + name.encode() + b"\0" + password).digest()
         known = self.remembered.get(digest)
         if known is not None and known[1] > time.monotonic():
-            return known[0]
+            return None if known[0].is_banned else known[0]
         generation = self.generation
         caller = None
         if self.keys is not None and await self.matches(self.keys, name, password, host):
             caller = Caller(name, True, self.broker)
         elif self.users is not None and await self.matches(self.users, name, password, host):
-            if name not in self.broker.settings.banned_users:
-                caller = Caller(name, name in self.admins, self.broker)
+            caller = Caller(name, name in self.admins, self.broker, is_user=True)
         if generation != self.generation:
             return await self.find(name, password, host)  # held against keys and users that are no more
+        if caller is not None and caller.is_banned:
+            return None
         if caller is not None:
             if len(self.remembered) > 1000:
                 self.remembered.clear()
@@ -183,15 +184,17 @@ class ApiAuthenticator:
 
     def logged_in(self, token: str) -> Identity | None:
         login = self.logins.get(token)
-        if login is None or login[1] <= time.monotonic():
+        if login is None or login[1] <= time.monotonic() or login[0].is_banned:
             return None
         return Identity(login[0], self.generation, token)
 
     def still_believes(self, identity: Identity, host: str) -> bool:
         """Whether the same request would be believed again: no other keys and users meanwhile, the login neither ended
-        nor expired, the address not banned.
+        nor expired, neither the user nor the address banned.
         """
-        if identity.generation != self.generation or self.bans.bans(host, asyncio.get_running_loop().time()):
+        if identity.generation != self.generation or identity.caller.is_banned:
+            return False
+        if self.bans.bans(host, asyncio.get_running_loop().time()):
             return False
         return not identity.token or self.logged_in(identity.token) is not None
 

@@ -76,8 +76,9 @@ class CursorPages:
         while not listing.cursor.ended and len(found) < limit and (not found or time.monotonic() < deadline):
             most = limit - len(found) if most_bytes == 0 else 1
             portion = collect(listing.cursor, listing.query, self.source.now_ms(), most, WALK_PORTION)
-            size += sum(len(message.payload) for message in portion)
-            found += portion if listing.caller.sees_all else [m for m in portion if listing.caller.may_see(m)]
+            seen = portion if listing.caller.sees_all else [m for m in portion if listing.caller.may_see(m)]
+            size += sum(len(message.payload) for message in seen)
+            found += seen
             if time.monotonic() >= deadline or 0 < most_bytes <= size:
                 break
             if most_bytes == 0 or len(found) % 50 == 0:

@@ -40,6 +40,8 @@ class Details(BaseModel):
     message: str
 
 
+API_REQUEST_DENIED = "API request denied"
+
 # What every operation may answer with besides success.
 RESPONSES: dict[int | str, dict[str, object]] = {
     status: {"description": text, "content": {MEDIA_TYPE: {"schema": Details.model_json_schema()}}}
@@ -104,6 +106,10 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
 
 async def on_our_error(request: Request, error: Exception) -> Response:
     """Whose fault it was stands in the type."""
+    if isinstance(error, NotAllowed):
+        caller, host = request.state.caller, request.client.host if request.client is not None else ""
+        name = caller.name if caller is not None else ""
+        request.app.state.services.status.on_denied(API_REQUEST_DENIED, name, host, str(error))
     return response(next((status for kind, status in STATUSES if isinstance(error, kind)), 500), str(error))
 
 

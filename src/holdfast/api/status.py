@@ -1,5 +1,6 @@
 """What the API tells of the server that it is part of: the broker, and how its disk is doing."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -96,6 +97,7 @@ class ServerStatus:
     now, all by name; `folder` is the data folder, `history` is where the table is, None where there is none, and
     `erasures` the folder of requests to erase from it; `cluster` is None for a broker that stands alone. The offsets
     above the first of `skipped`, up to the second, were never given out: a start after a crash leaves some out.
+    `on_denied` is told what was denied to whom, at which address, and why.
     """
 
     handle: BrokerHandle
@@ -115,6 +117,7 @@ class ServerStatus:
     denials: Denials = field(default_factory=Denials)
     configuration: Configuration | None = None
     bridges: BridgesView | None = None
+    on_denied: Callable[[str, str, str, str], object] = lambda event, username, host, reason: None
 
     @property
     def broker(self) -> Broker:

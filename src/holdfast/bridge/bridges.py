@@ -5,6 +5,7 @@ and changed without touching the others.
 import asyncio
 import json
 import logging
+import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -198,8 +199,7 @@ class Bridges:
                 return path.read_text().strip()
             fresh = secrets.token_hex(8)
             if path is not None:
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                path.write_text(f"{fresh}\n")
+                write_private(path, f"{fresh}\n")
             return fresh
         except OSError as error:
             raise StoreError(f"cannot use {path}: {error}") from error
@@ -221,10 +221,7 @@ class Bridges:
             raise UsageError("nothing is kept here (retainer.storage_type is ram): name a file in the configuration")
         path = self.folder / f"{quote(name, safe='')}.password"
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.touch(mode=0o600)
-            path.chmod(0o600)
-            path.write_text(f"{password}\n")
+            write_private(path, f"{password}\n")
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error}") from error
         return path
@@ -234,12 +231,19 @@ class Bridges:
             return
         path = self.folder / "made.json"
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fresh = path.with_suffix(".new")
-            fresh.write_text(json.dumps(list(self.made.values()), indent=2, default=str))
-            fresh.replace(path)
+            write_private(path, json.dumps(list(self.made.values()), indent=2, default=str))
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error}") from error
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file by one that is whole, and the broker's alone: no link that stands there is followed."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(text)
+    fresh.replace(path)
 
 
 def clashes(one: BridgeOptions, other: BridgeOptions) -> bool:

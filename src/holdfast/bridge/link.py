@@ -25,12 +25,13 @@ from holdfast.bridge.options import LAZY, ONCE, REMOTE, BridgeOptions
 from holdfast.bridge.plan import MOST_HOPS, Plan, carry, digest, passed
 from holdfast.bridge.remote import RemoteClient, is_holdfast, is_refusal
 from holdfast.broker.message import Message, Publisher
+from holdfast.broker.publishing import check_user_properties
 from holdfast.broker.snapshot import END_TOPIC
 from holdfast.broker.system import SYSTEM
-from holdfast.broker.topics import matches
+from holdfast.broker.topics import check_topic, matches
 from holdfast.broker.views import Query, collect
 from holdfast.client import Client
-from holdfast.errors import ConnectionFailed, HoldfastError, UsageError
+from holdfast.errors import ConnectionFailed, HoldfastError, ProtocolError, UsageError
 from holdfast.net.admission import ListenerPolicy
 from holdfast.net.driver import Driver
 from holdfast.protocol.mqtt.packets import V5, ConnAck, Publish, SubAck, SubscriptionRequest
@@ -415,16 +416,32 @@ class Link:
             retain = retain and end in (SAME, TAKEN)
         elif retain and rule.goes_out:
             retain = not self.is_ours_later(topic)
-        if retain and publish.retain:
-            self.memory.put(topic, content if publish.payload else None)
         to = carry(publish.properties, rule.expiry_s, self.remote_id)
         self.used_at_s = self.driver.loop.time()
+        before = self.memory.get(topic) if retain and publish.retain else None
+        try:
+            self.check_limits(topic, to)
+            if retain and publish.retain:
+                self.memory.put(topic, content if publish.payload else None)
+            answer = await self.local.send(Publish(topic, publish.payload, publish.qos, retain, False, 0, to))
+        except (ProtocolError, UsageError) as error:
+            if retain and publish.retain:
+                self.memory.put(topic, before)
+            self.refuse(publish.topic, str(error))
+            self.to_acknowledge_there.put_nowait(Incoming(None, number, publish, b""))
+            return
         self.counts.received += 1
-        answer = await self.local.send(Publish(topic, publish.payload, publish.qos, retain, False, 0, to))
         if self.merging and answer is not None and self.driver.broker.shared is not None:
             await answer  # the next one is judged by what this one has made
         kept = topic if retain and publish.payload else b""
         self.to_acknowledge_there.put_nowait(Incoming(answer, number, publish, kept))
+
+    def check_limits(self, topic: bytes, properties: Properties) -> None:
+        """Raises ProtocolError for what this broker would end the connection for: the other one would bring it again on
+        the next, and nothing else would come any more. How large a message may be is asked when it is sent.
+        """
+        check_topic(topic, self.driver.broker.settings.max_topic_levels)
+        check_user_properties(self.driver.broker, properties)
 
     def is_ours_later(self, topic: bytes) -> bool:
         """Whether what is retained here is on its way there: it arrives after what has come from there, so that is

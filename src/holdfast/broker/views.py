@@ -15,6 +15,9 @@ from holdfast.rules.hygiene import is_command, is_discovery, is_hidden, is_named
 # Places a cursor may look at between two matches before it is asked again.
 STRIDE: Final = 512
 ANY: Final = -1
+# Bytes of a payload that are searched in about the time of a visit, as powers of two: letters beyond ASCII take longer.
+ASCII_SHIFT: Final = 11
+OTHER_SHIFT: Final = 7
 
 
 @final
@@ -25,8 +28,8 @@ class Search:
 
     def __init__(self, text: str, publishers: bool) -> None:
         self.text: Final = text.casefold()
-        self.data: Final = text.lower().encode()
         self.is_ascii: Final = text.isascii()
+        self.data: Final = (text.lower() if self.is_ascii else self.text).encode()
         self.publishers: Final = publishers
 
     def finds(self, message: Message) -> bool:
@@ -37,8 +40,12 @@ class Search:
             self.text in publisher.client_id.casefold() or self.text in publisher.username.casefold()
         )
 
+    def effort(self, message: Message) -> int:
+        """What looking into a message costs, in visits."""
+        return len(message.payload) >> (ASCII_SHIFT if self.is_ascii else OTHER_SHIFT)
+
     def is_in(self, data: bytes) -> bool:
-        if self.is_ascii:
+        if self.is_ascii or data.isascii():
             return self.data in data.lower()
         return self.text in data.decode("utf-8", "replace").casefold()
 
@@ -89,6 +96,8 @@ def collect(cursor: TopicCursor, query: Query, now_ms: int, most: int, visits: i
             visits -= STRIDE
             continue
         visits -= max(1, cursor.visited)
+        if query.search is not None:
+            visits -= query.search.effort(message)
         if query.wants(message, now_ms):
             found.append(message)
     return found

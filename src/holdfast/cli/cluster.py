@@ -244,7 +244,8 @@ async def begin(settings: "Settings") -> dict[str, str]:
 
             return await begin_cluster(settings.data, connection, options, on_progress)
     except TimeoutError:
-        servers = " ".join(connection.options.urls)
-        raise UsageError(f"no log server answered in {CONNECT_S:g} s, expected one at {servers}") from None
+        raise UsageError(
+            f"no log server answered in {CONNECT_S:g} s, expected one at {connection.options.servers}"
+        ) from None
     finally:
         await connection.close()

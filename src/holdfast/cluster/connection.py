@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from holdfast.cluster.nkeys import Signer
 from holdfast.errors import ConfigError, ConnectionFailed, ConnectionLost, NoAnswer, Refused
+from holdfast.problem import without_login
 
 log = logging.getLogger("holdfast.cluster")
 
@@ -40,7 +41,7 @@ NO_RESPONDERS: Final = 503
 class ConnectionOptions:
     """Where NATS is and who we are there. `max_message` is the largest message that has to fit."""
 
-    urls: tuple[str, ...]
+    urls: tuple[str, ...] = field(repr=False)
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
@@ -51,6 +52,11 @@ class ConnectionOptions:
     tls_key: Path | None = None
     max_message: int = 1 << 20
     name: str = "holdfast"
+
+    @property
+    def servers(self) -> str:
+        """The URLs as they may be shown: a login can stand in them."""
+        return " ".join(map(without_login, self.urls))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +223,9 @@ class Connection:
                         pause_s = RETRY_S[0]
                         await self._use(link)
                 if failed:
-                    self.why = "; ".join(f"{url}: {failed[url]}" for url in self.options.urls if url in failed)
+                    self.why = "; ".join(
+                        f"{without_login(url)}: {failed[url]}" for url in self.options.urls if url in failed
+                    )
                     self.on_trouble(self.why)
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(pause_s * 2, RETRY_S[1])
@@ -235,7 +243,7 @@ class Connection:
             link.abort(str(e))
             failed[url] = _said(e)
             if self._opened is not None and not self._opened.done() and isinstance(e, Refused | ssl.SSLError):
-                self._opened.set_exception(Refused(f"{url}: {failed[url]}"))
+                self._opened.set_exception(Refused(f"{without_login(url)}: {failed[url]}"))
             return None
         except BaseException:
             link.abort("closed")
@@ -288,7 +296,7 @@ class Connection:
         self._tell(lambda listener: listener.on_connected())
         await link.serve()
         self._link = None
-        self.why = f"{self.url}: {link.why}"
+        self.why = f"{without_login(self.url)}: {link.why}"
         for answer in self._requests.values():
             if not answer.done():
                 answer.set_exception(NoAnswer(f"the connection was lost: {self.why}"))
@@ -440,7 +448,9 @@ def _host_and_port(url: str) -> tuple[str, int, str]:
             return parts.hostname, parts.port or DEFAULT_PORT, parts.scheme
     except ValueError:
         pass
-    raise ConfigError(f"expected the URL of a log server such as nats://host:4222 or tls://host:4222, got {url!r}")
+    raise ConfigError(
+        f"expected the URL of a log server such as nats://host:4222 or tls://host:4222, got {without_login(url)!r}"
+    )
 
 
 def _tls_context(options: ConnectionOptions) -> ssl.SSLContext | None:

@@ -144,7 +144,7 @@ class Stream:
         `after` (Trimmed) or is another one than `identity` (OtherLog).
         """
         self.connection.on_trouble = lambda why: self._turn(State.CONNECTING, f"no log server was reached: {why}")
-        self._turn(State.CONNECTING, f"looking for the log servers {', '.join(self.connection.options.urls)}")
+        self._turn(State.CONNECTING, f"looking for the log servers {self.connection.options.servers}")
         if not self.connection.is_open:
             await self.connection.open()
         self.connection.on_trouble = lambda why: None

@@ -69,6 +69,12 @@ def bridge_problems(bridge: Bridge) -> Iterator[str]:
         yield "expected a username with password_file: MQTT 3.1.1 has no password alone"
     if (bridge.cert is None) != (bridge.key is None):
         yield "expected cert and key, or neither"
+    state_topic = bridge.notification_topic or bridge.client_id
+    if bridge.notifications and any(character in state_topic for character in "+#\0"):
+        key = (
+            "notification_topic" if bridge.notification_topic else "client_id, which is part of the notification topic,"
+        )
+        yield f"expected {key} without wildcards, got {shown(state_topic)}"
     if bridge.quiet <= 0:
         yield "expected quiet above 0"
     if bridge.retry <= 0 or bridge.retry_max < bridge.retry:
@@ -178,6 +184,11 @@ def exposed_secrets(settings: Settings) -> list[tuple[str, Path]]:
         ("callback.secret_file", settings.callback.secret_file),
         ("history.storage_file", settings.history.storage_file),
         *(("tls.key", listener.key) for listener in settings.listeners()),
+        ("cluster.password_file", settings.cluster.password_file),
+        ("cluster.token_file", settings.cluster.token_file),
+        ("cluster.credentials_file", settings.cluster.credentials_file),
+        ("cluster.nkey_file", settings.cluster.nkey_file),
+        ("cluster.key", settings.cluster.key),
         *(("bridge", path) for bridge in settings.bridge for path in (bridge.password_file, bridge.key)),
     ]
     if "HS256" in settings.jwt.algorithms:  # else these are public keys

@@ -22,7 +22,7 @@ from pydantic_core import ErrorDetails
 from holdfast.config.checks import problems_of
 from holdfast.config.settings import Section, Settings
 from holdfast.errors import ConfigError
-from holdfast.problem import Problem, nearest, shown
+from holdfast.problem import Problem, nearest, shown, without_login
 
 PREFIX: Final = "HOLDFAST_"
 DEFAULT: Final = "default"
@@ -109,7 +109,7 @@ class Merge:
     def unknown(self, key: str, value: object, origin: str) -> None:
         known = [*KEYS, *SECTIONS] if isinstance(value, dict) else [*KEYS]
         self.problems.append(
-            Problem(key, f"unknown key (value {shown(value)}); nearest known key: {nearest(key, known)}", origin)
+            Problem(key, f"unknown key (value {shown(value, key)}); nearest known key: {nearest(key, known)}", origin)
         )
 
 
@@ -248,7 +248,9 @@ def assign(merge: Merge, key: str, text: str, origin: str) -> None:
         value = array(text)
         if value is None:
             expected = "an array of tables" if KEYS[key].table else "values separated by commas, or an array"
-            merge.problems.append(Problem(key, f"expected {expected} in JSON or TOML, got {text!r}", origin))
+            merge.problems.append(
+                Problem(key, f"expected {expected} in JSON or TOML, got {without_login(text)!r}", origin)
+            )
             return
         if KEYS[key].table is None and isinstance(value, str):
             value = [part.strip() for part in value.split(",") if part.strip()]
@@ -296,7 +298,7 @@ def describe(detail: ErrorDetails, origins: Mapping[str, str]) -> Problem:
     if detail["type"] == "extra_forbidden":
         known = [str(field_name) for field_name in table.model_fields] if table else [*KEYS]
         return Problem(
-            name, f"unknown key (value {shown(value)}); nearest known key: {nearest(inside[-1], known)}", origin
+            name, f"unknown key (value {shown(value, name)}); nearest known key: {nearest(inside[-1], known)}", origin
         )
     if detail["type"] == "missing":
         return Problem(name, "expected a value, got none", origin)

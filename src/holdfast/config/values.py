@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from holdfast.broker.topics import is_valid_filter
 from holdfast.config.listener import parse_listener
+from holdfast.problem import without_login
 from holdfast.quantity import Duration, format_size, parse_percentage, parse_size
 from holdfast.rules.bridge_topic import parse_bridge_topic
 
@@ -121,7 +122,8 @@ def check_broker_url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in BROKER_SCHEMES or not parts.hostname or "@" in parts.netloc:
         raise ValueError(
-            f"expected a broker such as mqtt://host:1883 or mqtts://host, without a user name in it, got {value!r}"
+            "expected a broker such as mqtt://host:1883 or mqtts://host, without a user name in it, got "
+            f"{without_login(value)!r}"
         )
     try:
         parts.port  # noqa: B018

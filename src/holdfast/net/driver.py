@@ -249,6 +249,10 @@ class Driver:
         """Call when all that came in together was handled; what followed at once leaves right after that."""
         self.loop.call_soon(call)
 
+    def on_denied(self, event: str, username: str, host: str, reason: str) -> None:
+        """Somebody was denied something over HTTP."""
+        self.sightings.deny(event, username, host, reason, self.loop.time(), self.now_ms())
+
     def write_notes(self, effects: Effects) -> None:
         notes = effects.notes
         for connection, note in notes:

@@ -35,7 +35,7 @@ class Share:
         self.bucket = LeakyBucket(PER_SECOND, BURST)
         self.left_out = 0
         self.since_s = 0.0
-        self.last: Seen | None = None
+        self.last: dict[str, object] = {}
 
 
 class Sightings:
@@ -60,10 +60,17 @@ class Sightings:
             return
         self.left_out += unseen
         for seen in events:
-            self.write_one(seen, now_s)
+            self.tell(key_of(seen), seen.event, fields_of(seen), now_s)
 
-    def write_one(self, seen: Seen, now_s: float) -> None:
-        key = key_of(seen)
+    def deny(self, event: str, username: str, host: str, reason: str, now_s: float, now_ms: int) -> None:
+        """Somebody was denied something who is no client: who calls the API."""
+        self.denials.add(now_ms, event, "", username, host, {"reason": reason})
+        if log.isEnabledFor(logging.INFO):
+            fields: dict[str, object] = {"username": username, "address": host}
+            self.tell(key_of_host(host), event, {**fields, "reason": reason} if reason else fields, now_s)
+
+    def tell(self, key: Hashable, event: str, fields: dict[str, object], now_s: float) -> None:
+        """A line, or one more that is left out, of whoever the key stands for."""
         share = self.shares.get(key)
         if share is None:
             if len(self.shares) >= REMEMBERED_MOST:
@@ -74,18 +81,17 @@ class Sightings:
                 share.since_s = now_s
                 self.owing.add(key)
             share.left_out += 1
-            share.last = seen
+            share.last = fields
             return
         self.lines_left -= 1
-        fields = fields_of(seen)
         if share.left_out:
             fields["left_out"] = share.left_out
             self.owe_nothing(key, share)
-        log.info(seen.event, extra=fields)
+        log.info(event, extra=fields)
 
     def owe_nothing(self, key: Hashable, share: Share) -> None:
         share.left_out = 0
-        share.last = None
+        share.last = {}
         self.owing.discard(key)
 
     def forget_quiet(self, now_s: float) -> None:
@@ -106,8 +112,7 @@ class Sightings:
                 break
             self.lines_left -= 1
             share = self.shares[key]
-            assert share.last is not None
-            log.info("more of a client left out", extra={**fields_of(share.last), "left_out": share.left_out})
+            log.info("more of a client left out", extra={**share.last, "left_out": share.left_out})
             self.owe_nothing(key, share)
 
 

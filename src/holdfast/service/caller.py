@@ -12,11 +12,17 @@ from holdfast.errors import NotAllowed
 class Caller:
     """`admin`: may do everything. Others see and change the topics that the broker's access rules give them, and are
     not told who else publishes there: who wants to take a session needs its client id, who guesses passwords a name.
+    `is_user`: the name is that of a user of the broker, and not of an API key.
     """
 
     name: str
     admin: bool
     broker: Broker | None = None
+    is_user: bool = False
+
+    @property
+    def is_banned(self) -> bool:
+        return self.is_user and self.broker is not None and self.name in self.broker.settings.banned_users
 
     @property
     def access(self) -> Access | None:

@@ -79,6 +79,10 @@ class DataFolder:
         return self.root / "erasures"
 
     @property
+    def bridges(self) -> Path:
+        return self.root / "bridges"
+
+    @property
     def heard(self) -> Path:
         return self.root / "heard.json"
 
@@ -92,7 +96,8 @@ class DataFolder:
         disk.
         """
         mine = (0, os.geteuid())
-        for path in (self.root, self.journal, self.state, self.history, self.history / "_delta_log", self.quarantine):
+        table = (self.history, self.history / "_delta_log")
+        for path in (self.root, self.journal, self.state, *table, self.bridges, self.erasures, self.quarantine):
             if not path.is_dir():
                 continue
             with os.scandir(path) as entries:

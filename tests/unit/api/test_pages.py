@@ -5,6 +5,7 @@ import pytest
 from holdfast.api import pages as module
 from holdfast.api.pages import CursorPages
 from holdfast.api.problem import Problem
+from holdfast.broker.access import ALL, Access, Rule
 from holdfast.service.caller import OPERATOR, Caller
 from holdfast.service.requests import conditions_from
 from in_process import InProcess, with_broker
@@ -93,5 +94,19 @@ def test_too_many_listings_make_room_by_leaving_out_the_oldest(monkeypatch: pyte
         with pytest.raises(Problem):
             await pages.next(tokens[0], OPERATOR, 1)
         assert (await pages.next(tokens[4], OPERATOR, 1))[0]
+
+    with_broker(act)
+
+
+def test_what_a_caller_may_not_see_does_not_end_a_page() -> None:
+    """Else a search would tell whether it is there."""
+
+    async def act(world: InProcess) -> None:
+        await world.set(*(f"secret/{number}" for number in range(3)), "shown/1", payload="x" * 100)
+        world.broker.set_access(Access([Rule(True, ALL, b"shown/#", None, None)], False))
+        found, following = await CursorPages(world.source).first(
+            conditions_from({"search": "xx"}), Caller("bob", False, world.broker), 10, most_bytes=200
+        )
+        assert ([one.topic for one in found], following) == ([b"shown/1"], None)
 
     with_broker(act)

@@ -112,3 +112,23 @@ def test_nothing_is_kept_where_nothing_is_written(lines: Lines) -> None:
     writer.on_tick(100.0)
     assert lines.records == []
     assert not writer.shares
+
+
+def test_what_is_denied_over_http_is_told_and_kept_and_counts_for_its_address(lines: Lines) -> None:
+    told = Sightings()
+    for number in range(BURST + 5):
+        told.deny("API login failed", "ann", "192.0.2.1", "", 0.0, number)
+    told.deny("API request denied", "bob", "192.0.2.2", "user 'bob' may not do this", 0.0, 9)
+    assert len(lines.records) == BURST + 1
+    fields = lines.records[-1].__dict__
+    assert [fields[name] for name in ("username", "address", "reason")] == [
+        "bob",
+        "192.0.2.2",
+        "user 'bob' may not do this",
+    ]
+    told.on_tick(TELL_AFTER_S)
+    assert lines.left_out() == 5
+    assert [(one.event, one.host, one.count) for one in told.denials.newest_first()] == [
+        ("API request denied", "192.0.2.2", 1),
+        ("API login failed", "192.0.2.1", BURST + 5),
+    ]
