@@ -25,8 +25,8 @@ class Node:
 
     def __init__(self, root: Path, name: str, table: Path, clock: Told) -> None:
         self.folder = DataFolder(root / name)
-        self.recovered = recover(self.folder, history=True, schedule=lambda action: action())
         self.folder.put_history(str(table), owner=number_of("cluster test"))
+        self.recovered = recover(self.folder, history=True, own_history=False, schedule=lambda action: action())
         self.follower = SharedHistoryFollower(self.folder, HistoryOptions(shared_by=name))
         self.follower.now = lambda: clock.s  # type: ignore[method-assign]
         self.opened = False
@@ -133,6 +133,7 @@ def test_a_node_that_begins_later_goes_on_from_what_is_there(node: Callable[[str
     a.publish(1, 20)
     a.look()
     late = node("late")
+    assert late.recovered.losses == []
     late.publish(1, 8)
     late.look()
     assert late.follower.reached == 8
