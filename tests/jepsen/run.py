@@ -208,7 +208,9 @@ def play_round(
 ) -> list[Violation]:
     """A round on a fresh system; what it finds is printed and kept."""
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-jepsen-"))
+        # what a killed broker had started may write its last while the folder goes
+        temporary = tempfile.TemporaryDirectory(prefix="holdfast-jepsen-", ignore_cleanup_errors=True)
+        folder = stack.enter_context(temporary)
         system = SYSTEMS[kind](Path(folder), settings or {})
         stack.callback(system.close)
         print(f"round on {system.name} with seed {seed}", flush=True)
