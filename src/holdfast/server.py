@@ -53,6 +53,7 @@ from holdfast.from_settings import (
     what_is_recorded,
 )
 from holdfast.identity.passwords import PasswordFile
+from holdfast.journal.log import JournalLog
 from holdfast.net.admission import Bans, ConnectionLimits, ListenerPolicy
 from holdfast.net.authentication import LoginAuthenticator
 from holdfast.net.driver import Driver
@@ -225,17 +226,19 @@ class Server:
         records_live = table.record == "all"
         place_history(settings)
         place = ClusterPlace(settings.data, options.stream.name, options.node)
-        storage = DiskStorage(settings.data, self.loop)
-        local = storage.open("ack", filters if history else None, records_live=records_live)
+
+        def open_folder() -> tuple[DiskStorage, JournalLog]:
+            storage = DiskStorage(settings.data, self.loop)
+            return storage, storage.open("ack", filters if history else None, records_live, own_history=not table.path)
+
+        storage, local = open_folder()
         if storage.recovered is not None and storage.recovered.losses:
             await set_aside(storage)
-            storage = DiskStorage(settings.data, self.loop)
-            local = storage.open("ack", filters if history else None, records_live=records_live)
+            storage, local = open_folder()
         if await needs_state(storage, place, connection, options):
             await storage.stop(None)
             await take_state(storage, place, connection, options)
-            storage = DiskStorage(settings.data, self.loop)
-            local = storage.open("ack", filters if history else None, records_live=records_live)
+            storage, local = open_folder()
         self.storage = storage
         storage.shares = True
         shared_log = SharedLog(local, [text.encode() for text in filters], records_live)

@@ -7,6 +7,7 @@ what `holdfast cluster status` says.
 import argparse
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -23,6 +24,7 @@ from holdfast.errors import UsageError
 
 NODES: Final = ("a", "b", "c")
 SERVERS: Final = 3
+PORTS: Final = (10_000, 32_000)
 START_S: Final = 120.0
 STOP_S: Final = 15.0
 INTERRUPTED: Final = 130
@@ -38,12 +40,15 @@ def nats_server() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now."""
+    """Ports that nobody has, below those that the kernel gives to connections: they stay free until they are needed."""
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        while len(found) < count:
+            port = random.SystemRandom().randrange(*PORTS)
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                found.append(port)
+    return found
 
 
 class Part:

@@ -14,9 +14,18 @@ import pytest
 
 from broker_process import serve_environment
 from command_line import holdfast
+from holdfast_demo.cluster import free_ports
 from log_servers import until
 
 pytestmark = pytest.mark.timeout(400)
+
+FIRST_OF_THE_KERNEL = 32_768  # of the ports that Linux gives to connections, unless it was told otherwise
+
+
+def test_ports_are_not_among_those_that_connections_are_given() -> None:
+    found = free_ports(200)
+    assert len(set(found)) == 200
+    assert max(found) < FIRST_OF_THE_KERNEL
 
 
 def test_three_nodes_come_up_and_ctrl_c_ends_all(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cluster.connection import Connection, ConnectionOptions
-from holdfast.cluster.presence import NameTaken, Peer, Presence
+from holdfast.cluster.presence import BEAT, HEAD, NameTaken, Peer, Presence
 from log_nodes import run, until
 from log_servers import LogServers, paused
 
@@ -118,5 +118,24 @@ def test_of_two_that_begin_at_once_with_one_name_the_later_gives_way(servers: Lo
         await first.stop()
         await second.stop()
         assert set(told) == {"second"}
+
+    run(story())
+
+
+def test_nobody_gives_way_to_what_an_earlier_one_of_its_name_had_said_before_it_died(servers: LogServers) -> None:
+    async def story() -> None:
+        b = await Present(servers, "b").start()
+        a = Present(servers, "a", born=2)
+        told: list[NameTaken] = []
+        a.presence.on_conflict = told.append
+        await a.start()
+        await until(lambda: a.heard == [("b", True)], "b is heard")
+        for _ in range(3):  # all at once, as from a server that stood still
+            b.connection.publish("holdfast.holdfast.node.a", HEAD.pack(BEAT, b"earlier!", 1) + b"position 0")
+        heard_at = a.presence.peers["b"].heard_at
+        await until(lambda: a.presence.peers["b"].heard_at > heard_at, "b is heard again, after all of that")
+        assert told == []
+        await a.stop()
+        await b.stop()
 
     run(story())

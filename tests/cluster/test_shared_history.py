@@ -5,6 +5,7 @@ every node.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -62,6 +63,13 @@ def test_one_table_has_every_row_once_while_its_writers_are_killed(tmp_path: Pat
         def past(name: str) -> int:
             status, body = cluster[name].look(f"/api/v1/history?topic={quote('t/51')}")
             return len(json.loads(body)["rows"]) if status == 200 else -1
+
+        third = next(name for name in others if name != second)
+        cluster[third].kill()
+        shutil.rmtree(cluster[third].folder)
+        cluster[third].start()
+        publish(cluster, third, 121, 130)
+        until(lambda: payloads(place) == [*range(1, 131)], "a node that begins with nothing leaves the table as it was")
 
         for name in "abc":
             until(lambda name=name: past(name) == 1, f"node {name} finds it in the history")  # type: ignore[misc]

@@ -200,9 +200,11 @@ def test_a_node_that_writes_nothing_notices_too_that_there_is_no_quorum(servers:
         for server in others:
             server.kill()
         await a.is_in(State.AWAY)
+        await until(lambda: not a.stream.leader, "nobody is said to lead")
         for server in others:
             await asyncio.to_thread(server.start)
         await a.is_in(State.READY)
+        await until(lambda: a.stream.leader != "", "the leader is known")
         await a.stop()
 
     run(story())

@@ -60,6 +60,11 @@ def test_all_is_history_and_dashboard_and_no_spark() -> None:
     assert PROJECT["optional-dependencies"]["all"] == ["holdfast-mqtt[history,ui]"]
 
 
+def test_a_node_of_a_cluster_brings_the_api_and_no_library_for_nats() -> None:
+    assert PROJECT["optional-dependencies"]["cluster"] == ["holdfast-mqtt[ui]"]
+    assert not any("nats-py" in one for lines in PROJECT["optional-dependencies"].values() for one in lines)
+
+
 # Wheels.
 
 HEADERS = """

@@ -90,6 +90,11 @@ def plan(seed: int, anatomy: Anatomy, duration_s: float, kinds: Sequence[str] = 
     return sorted(steps, key=lambda step: step.at_s)
 
 
+def kinds_of(seed: int, system: str) -> Sequence[str]:
+    """What is done in a round of this seed, unless it is said: on a cluster every third harms a store, too."""
+    return WITH_DAMAGE if system == "cluster" and seed % 3 == 2 else USUAL
+
+
 def choices(kind: str, anatomy: Anatomy) -> list[tuple[str, ...]]:
     """All that this kind can be done to."""
     nodes, logs = anatomy.node_processes, anatomy.log_servers

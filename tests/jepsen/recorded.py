@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-BEHIND_S = 60.0  # history is written behind the log
+BEHIND_S = 120.0  # history is written behind the log
 
 
 @cache

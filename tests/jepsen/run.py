@@ -28,7 +28,7 @@ from typing import TypeVar
 from jepsen.actor import Actor, World
 from jepsen.checker import Violation, check
 from jepsen.clients import Looker, Publisher, Reader, Rival, Subscriber, WithWill, Writer
-from jepsen.faults import STORE_FAULTS, USUAL, Anatomy, Nemesis, Step, plan
+from jepsen.faults import USUAL, WITH_DAMAGE, Anatomy, Nemesis, Step, kinds_of, plan
 from jepsen.history import Disturbance, History, Outcome, SessionSeen, Stuck, load
 from jepsen.systems import SYSTEMS, System, until
 
@@ -202,18 +202,20 @@ def play_round(
     seed: int,
     *,
     duration_s: float = DURATION_S,
-    faults: Sequence[str] = USUAL,
+    faults: Sequence[str] | None = None,
     settings: Mapping[str, str] | None = None,
     always_keep: bool = False,
 ) -> list[Violation]:
     """A round on a fresh system; what it finds is printed and kept."""
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-jepsen-"))
+        # what a killed broker had started may write its last while the folder goes
+        temporary = tempfile.TemporaryDirectory(prefix="holdfast-jepsen-", ignore_cleanup_errors=True)
+        folder = stack.enter_context(temporary)
         system = SYSTEMS[kind](Path(folder), settings or {})
         stack.callback(system.close)
         print(f"round on {system.name} with seed {seed}", flush=True)
         system.start()
-        current = Round(system, seed, duration_s, faults)
+        current = Round(system, seed, duration_s, faults or kinds_of(seed, kind))
         for step in current.plan():
             print(f"  planned: {step}")
         try:
@@ -239,7 +241,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(1 << 32), help="of the first round")
     parser.add_argument("--system", choices=SYSTEMS, default="cluster")
     parser.add_argument("--duration", type=float, default=DURATION_S, metavar="S", help="seconds of faults in a round")
-    parser.add_argument("--faults", action="append", choices=[*USUAL, *STORE_FAULTS], help="only these")
+    parser.add_argument("--faults", action="append", choices=WITH_DAMAGE, help="only these")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the nodes")
     parser.add_argument("--keep", action="store_true", help="keep the histories in which nothing is wrong, too")
     parser.add_argument("--judge", type=Path, help="a history that was kept: judge it again and do nothing else")
@@ -250,7 +252,6 @@ def main() -> int:
         print(report(violations, history) if violations else "nothing is wrong")
         return bool(violations)
     settings = dict(pair.split("=", 1) for pair in arguments.set)
-    faults = arguments.faults or USUAL
     wrong = [
         seed
         for seed in range(arguments.seed, arguments.seed + arguments.rounds)
@@ -258,7 +259,7 @@ def main() -> int:
             arguments.system,
             seed,
             duration_s=arguments.duration,
-            faults=faults,
+            faults=arguments.faults,
             settings=settings,
             always_keep=arguments.keep,
         )

@@ -21,11 +21,13 @@ from jepsen.faults import (
     TRUNCATE,
     USUAL,
     WIRE_FAULTS,
+    WITH_DAMAGE,
     Anatomy,
     Nemesis,
     Step,
     choices,
     harm_store,
+    kinds_of,
     plan,
 )
 from jepsen.history import Clock, History
@@ -142,6 +144,11 @@ def test_every_kind_of_fault_is_planned_sooner_or_later() -> None:
 
 def test_stores_are_harmed_only_when_asked_for() -> None:
     assert not {step.kind for seed in range(50) for step in plan(seed, ANATOMY, 30)} & set(STORE_FAULTS)
+
+
+def test_every_third_round_on_a_cluster_harms_a_store() -> None:
+    assert [kinds_of(seed, "cluster") == WITH_DAMAGE for seed in range(2000, 2006)] == [True, False, False] * 2
+    assert {kinds_of(seed, "one") for seed in range(6)} == {USUAL}
 
 
 def test_no_plan_harms_two_stores() -> None:

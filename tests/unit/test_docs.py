@@ -65,6 +65,19 @@ def test_every_configuration_shown_is_valid(page: str, text: str) -> None:
     Settings.model_validate(tomllib.loads(text))
 
 
+SECTIONS = {name: field.annotation for name, field in Settings.model_fields.items()}
+KEYS = {f"{name}.{key}" for name, model in SECTIONS.items() for key in getattr(model, "model_fields", ())}
+NO_KEYS = {"history.place", "retainer.delivery_rate"}  # a file, and a setting of EMQX
+FILE_NAME = re.compile(r"\.(md|png|py|toml)$")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_setting_that_is_named_exists(page: str) -> None:
+    sections = "|".join(key.partition(".")[0] for key in KEYS)
+    named = re.findall(rf"(?<![\w./-])(?:{sections})\.[a-z_]+\b(?![./(])", (ROOT / page).read_text())
+    assert {name for name in named if not FILE_NAME.search(name)} - KEYS - NO_KEYS == set()
+
+
 @pytest.mark.parametrize(("page", "line"), [(page, line) for page in PAGES for line in command_lines(page)])
 def test_every_command_line_shown_has_only_options_that_exist(page: str, line: str) -> None:
     words = shlex.split(line, comments=True)

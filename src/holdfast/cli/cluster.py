@@ -81,8 +81,8 @@ def print_status(told: dict[str, Any]) -> None:
     log = told["log"]
     out.print(f"cluster {escape(told['name'])}, seen from node {escape(told['node'])}; log at message {log['last']}")
     leader = f"leader {escape(log['leader'])}" if log["leader"] else "no leader known"
-    lagging = ", ".join(f"{escape(name)} by {count}" for name, count in sorted(log["lagging"].items()))
-    out.print(f"log servers: {leader}{f'; behind: {lagging}' if lagging else ''}")
+    lagging = ", ".join(server_text(name, count) for name, count in sorted(log["lagging"].items()))
+    out.print(f"log servers: {leader}{f'; behind or gone: {lagging}' if lagging else ''}")
     table = Table("node", "state", "epoch", "position", "lag", "hash", "clients", "address", box=None, pad_edge=False)
     for node in told["nodes"]:
         cells = [
@@ -103,6 +103,10 @@ def print_status(told: dict[str, Any]) -> None:
     behind = [node["name"] for node in told["nodes"] if node.get("lag")]
     if behind:
         out.print(f"behind: {escape(', '.join(behind))}")
+
+
+def server_text(name: str, behind: int) -> str:
+    return f"{escape(name)} by {behind}" if behind else escape(name)
 
 
 def state_text(node: dict[str, Any]) -> str:

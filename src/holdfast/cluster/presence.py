@@ -75,6 +75,7 @@ class Presence:
         self._timer: asyncio.TimerHandle | None = None
         self._began_at = 0.0
         self._self_at = 0.0  # when we last heard ourselves
+        self._twin = (b"", 0.0)  # another instance of our name, and when it was heard first
 
     @property
     def _now(self) -> float:
@@ -129,6 +130,19 @@ class Presence:
         if message.payload != self.instance:
             self.connection.publish(message.reply, self.instance)
 
+    def _on_twin(self, born: int, instance: bytes) -> None:
+        """Another has our name. When both asked before either was there, the one that began later gives way.
+
+        What a server or a network has held back may come from one that is long dead, all at once: one that lives is
+        heard again later.
+        """
+        if instance != self._twin[0]:
+            self._twin = (instance, self._now)
+        elif self._now - self._twin[1] < BEAT_S / 2 or self._now - self._began_at > self.node_timeout_s:
+            return
+        elif (born, instance) < (self._born, self.instance):
+            self.on_conflict(NameTaken(self.node))
+
     def _on_message(self, message: Message) -> None:
         node = message.subject[len(self._subject) + 1 :]
         if len(message.payload) < HEAD.size:
@@ -138,9 +152,8 @@ class Presence:
             self._on_self()
             return
         if node == self.node:
-            # both asked before either was there; the one that began later gives way
-            if (born, instance) < (self._born, self.instance) and self._now - self._began_at < self.node_timeout_s:
-                self.on_conflict(NameTaken(node))
+            if kind == BEAT:
+                self._on_twin(born, instance)
             return
         said = message.payload[HEAD.size :]
         peer = self.peers.get(node)

@@ -336,6 +336,7 @@ class Stream:
             info = await self._info()
         except ConnectionFailed as e:
             if self._answered_at < began:
+                self.leader = ""
                 if not self._unanswered:
                     self._unanswered_since = self.loop.time()
                 self._unanswered = f"the log has no leader: {e}"

@@ -44,11 +44,13 @@ class DiskStorage:
         self.shares = False  # the offsets are those of a log that others write to too
         self.trims = False  # memory of what was read from disk is given back
 
-    def open(self, durability: str, history_filters: list[str] | None, records_live: bool) -> JournalLog:
+    def open(
+        self, durability: str, history_filters: list[str] | None, records_live: bool, own_history: bool = True
+    ) -> JournalLog:
         """Recover the folder; returns the log that goes on from there. Blocks: call before serving.
 
         `history_filters` are the topics whose publishes go to the history, None where no history is kept;
-        `records_live` says whether those without RETAIN do too.
+        `records_live` says whether those without RETAIN do too, `own_history` that no other folder's go there.
         """
         history = history_filters is not None
         try:
@@ -56,6 +58,7 @@ class DiskStorage:
                 recovered = recover(
                     self.folder,
                     history=history,
+                    own_history=own_history,
                     schedule=self.loop.call_soon_threadsafe,
                     on_event=self.on_event,
                     progress=self.progress,

@@ -55,6 +55,7 @@ RETAIN_EVERY_S = 300.0
 VACUUM_EVERY_S = 60.0
 ERASE_AT_ONCE_S = 1.0  # then rows that have come meanwhile are written
 LEASE_S = 15.0  # how long a table that several nodes write may stand still before another one steps in
+LATE_LEASE_S = 60.0  # the same for a node without the records behind the table's end: those who have them go first
 UPKEEP_LATE_S = 3600.0  # by how much upkeep may be late while nothing is written: it loads the libraries
 COLLECT_AT = 100_000  # objects since the last time that garbage was looked for
 
@@ -440,7 +441,8 @@ class SharedHistoryFollower(HistoryFollower):
             self.look()
         missing = Columns()
         missing.add_all(records, self.writer.last)
-        if len(missing) and not self.leads and self.now() - self.moved[1] < LEASE_S:
+        patience_s = LEASE_S if self.writer.last >= self.options.begins_after else LATE_LEASE_S
+        if len(missing) and not self.leads and self.now() - self.moved[1] < patience_s:
             return False
         try:
             super().apply(records, upto)

@@ -42,6 +42,7 @@ def recover(
     folder: DataFolder,
     *,
     history: bool,
+    own_history: bool = True,
     schedule: Schedule,
     on_event: Callable[[Event], None] = lambda event: None,
     options: Options | None = None,
@@ -49,6 +50,7 @@ def recover(
 ) -> Recovered:
     """Locks the folder, opens state and journal, and brings the state up to the end of the journal.
 
+    A history that is not this folder's own, but all nodes' of a cluster, says nothing about what is in the folder.
     Raises StoreError when another broker has the folder, when a newer version of Holdfast wrote it, when a link leads
     out of it, or when the disk cannot be written at all; never because of damage.
     """
@@ -57,7 +59,7 @@ def recover(
     try:
         losses = quarantine_broken_state(folder, progress)
         store = StateStore(folder.state)
-        if store.applied == 0:
+        if store.applied == 0 and own_history:
             losses += rebuild(folder, store, progress)
         consumers = {"state": store.applied, "history": 0} if history else {"state": store.applied}
         journal = Journal(
@@ -65,7 +67,7 @@ def recover(
             consumers=consumers,
             schedule=schedule,
             on_event=on_event,
-            at_least=max(store.applied, newest_in_history(folder)) + 1,
+            at_least=max(store.applied, newest_in_history(folder) if own_history else 0) + 1,
             quarantine=folder.quarantine,
             options=options,
         )

@@ -71,9 +71,9 @@ export function cluster(page) {
     /** @param {string} name
      * @param {string} value */
     const fact = (name, value) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value));
-    const lagging = Object.entries(told.log.lagging).map(([name, behind]) => `${name} by ${count(behind)}`).join(", ");
+    const lagging = Object.entries(told.log.lagging).map(([name, behind]) => behind ? `${name} by ${count(behind)}` : name).join(", ");
     fill(log, h("h2", {}, "Log"), h("table", { class: "facts" }, h("tbody", {},
-      fact("Leader", told.log.leader || "none known"), fact("Servers behind", lagging || "none"),
+      fact("Leader", told.log.leader || "none known"), fact("Servers behind or gone", lagging || "none"),
       fact("Messages", `${count(told.log.first)} to ${count(told.log.last)}`),
       fact("Not come back", `${count(told.log.unacknowledged)} messages, ${size(told.log.waiting_bytes)} wait`),
       fact("Sent again", count(told.log.sent_again)), fact("Passed over", count(told.log.passed_over)), fact("Lost between nodes at QoS 0", count(told.live_lost)))));
