@@ -24,23 +24,31 @@ class CutLink:
         self.lock = threading.Lock()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self.listener.getsockname()[1])
-        threading.Thread(target=self._accept, name="cut-link", daemon=True).start()
+        self.accepting = threading.Thread(target=self._accept, name="cut-link", daemon=True)
+        self.accepting.start()
 
     @property
     def url(self) -> str:
         return f"mqtt://127.0.0.1:{self.port}"
 
     def cut(self) -> None:
-        self.is_cut = True
+        with self.lock:
+            self.is_cut = True
         self._end_all()
 
     def mend(self) -> None:
         self.is_cut = False
 
     def stop(self) -> None:
-        self.ended = True
+        with self.lock:
+            self.ended = True
+        self.listener.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits there; closing would not
+        self.accepting.join()
         self.listener.close()
         self._end_all()
+
+    def is_over(self) -> bool:
+        return self.is_cut or self.ended
 
     def _end_all(self) -> None:
         with self.lock:
@@ -56,7 +64,7 @@ class CutLink:
                 client, _ = self.listener.accept()
             except OSError:
                 return
-            if self.is_cut:
+            if self.is_over():
                 client.close()
                 continue
             try:
@@ -65,8 +73,14 @@ class CutLink:
                 client.close()
                 continue
             with self.lock:
-                self.ends |= {client, server}
-            self.passed += 1
+                is_late = self.is_over()
+                if not is_late:
+                    self.ends |= {client, server}
+                    self.passed += 1
+            if is_late:  # it was cut while this connection was being made
+                client.close()
+                server.close()
+                continue
             for one, other, watch in ((client, server, self.on_bytes), (server, client, None)):
                 threading.Thread(target=self._pass_on, args=(one, other, watch), daemon=True).start()
 

@@ -1,7 +1,8 @@
-"""A disk that fails on purpose: the system calls of the journal, with a fault at a chosen one.
+"""Disks for tests of the journal: one that knows what was left open, and one that fails on purpose.
 
-It also remembers what is durable, file by file, so that a test can cut the power: whatever was not synced is then
-partly or wholly gone, in the way a real disk may leave it.
+`FaultyDisk` has the system calls of the journal, with a fault at a chosen one. It also remembers what is durable, file
+by file, so that a test can cut the power: whatever was not synced is then partly or wholly gone, in the way a real disk
+may leave it.
 """
 
 import errno
@@ -19,10 +20,37 @@ class PowerCut(BaseException):
 FAULTS = ("enospc", "eio", "short", "power")
 
 
-class FaultyDisk(Disk):
+class OpenDisk(Disk):
+    """Knows what is open. A journal in a test often ends like one in a crash, without closing anything."""
+
+    def __init__(self) -> None:
+        self.opened: set[int] = set()
+
+    def create(self, path: Path) -> int:
+        fd = super().create(path)
+        self.opened.add(fd)
+        return fd
+
+    def open(self, path: Path, write: bool = False) -> int:
+        fd = super().open(path, write)
+        self.opened.add(fd)
+        return fd
+
+    def close(self, fd: int) -> None:
+        self.opened.discard(fd)
+        super().close(fd)
+
+    def let_go(self) -> None:
+        """Close what whoever used the disk has left open, as the end of a process does."""
+        while self.opened:
+            os.close(self.opened.pop())
+
+
+class FaultyDisk(OpenDisk):
     """The `at`-th call from now on has the fault, `times` calls in a row (0: for ever). Only calls in `only` count."""
 
     def __init__(self, fault: str = "", at: int = 0, times: int = 1, only: tuple[str, ...] = (), seed: int = 0) -> None:
+        super().__init__()
         self.fault = fault
         self.at = at
         self.times = times
@@ -30,7 +58,6 @@ class FaultyDisk(Disk):
         self.random = random.Random(seed)
         self.calls = 0
         self.log: list[str] = []
-        self.opened: set[int] = set()
         self.paths: dict[int, Path] = {}
         self.durable: dict[Path, bytes] = {}
         self.unsynced: dict[Path, list[tuple[int, bytes]]] = {}
@@ -60,7 +87,6 @@ class FaultyDisk(Disk):
     def create(self, path: Path) -> int:
         self.call("create")
         fd = super().create(path)
-        self.opened.add(fd)
         self.paths[fd] = path
         self.durable[path] = b""
         self.unsynced[path] = []
@@ -69,22 +95,12 @@ class FaultyDisk(Disk):
     def open(self, path: Path, write: bool = False) -> int:
         self.call("open")
         fd = super().open(path, write)
-        self.opened.add(fd)
         if write:
             self.paths[fd] = path
             self.durable.setdefault(path, path.read_bytes())
             self.unsynced.setdefault(path, [])
             self.named.add(path)
         return fd
-
-    def close(self, fd: int) -> None:
-        self.opened.discard(fd)
-        super().close(fd)
-
-    def let_go(self) -> None:
-        """Close what whoever used the disk has left open, as the end of a process does."""
-        while self.opened:
-            os.close(self.opened.pop())
 
     def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
         self.call("write")

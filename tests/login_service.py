@@ -3,7 +3,6 @@
 import contextlib
 import json
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -19,6 +18,7 @@ class Service:
         self.body: bytes = b'{"result": "allow"}'
         self.headers: dict[str, str] = {}
         self.delay_s = 0.0
+        self.stopping = threading.Event()
         self.asked: list[dict[str, Any]] = []
         self.authorization: list[str | None] = []
         service = self
@@ -28,7 +28,7 @@ class Service:
                 length = int(self.headers["Content-Length"])
                 service.asked.append(json.loads(self.rfile.read(length)))
                 service.authorization.append(self.headers["Authorization"])
-                time.sleep(service.delay_s)
+                service.stopping.wait(service.delay_s)
                 self.send_response(service.status)
                 for name, value in service.headers.items():
                     self.send_header(name, value)
@@ -52,6 +52,7 @@ class Service:
         return f"http://127.0.0.1:{self.server.server_port}/login"
 
     def stop(self) -> None:
+        self.stopping.set()
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()

@@ -31,7 +31,7 @@ class LossyNetwork:
 
     def stop(self) -> None:
         self.stopping = True
-        self.thread.join(5)
+        self.thread.join()
         for sock in [self.inside, *self.outside.values()]:
             sock.close()
 

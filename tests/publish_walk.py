@@ -106,7 +106,7 @@ async def publish_once(folder: Path) -> list[Hop]:
         sys.setprofile(None)
         journal.start()  # not before: so its thread is seen from the step on in which the record reaches it
         sys.setprofile(calls)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await wire.acknowledged.wait()
     finally:
         calls.open = False
@@ -120,7 +120,7 @@ def walk() -> list[Hop]:
     """The walk; one through compiled functions would not be seen, so then a process of its own takes the others."""
     if is_compiled():
         command, env = [sys.executable, __file__, "--json"], {**os.environ, "HOLDFAST_PURE": "1"}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=True)
         return [Hop(**hop) for hop in json.loads(done.stdout)]
     return walk_here()
 

@@ -320,6 +320,15 @@ class WireClient:
         self._waiting.clear()
         return out
 
+    def everything(self) -> list[Packet]:
+        """What the broker sends until nothing comes before the answer to a PINGREQ. The rest of a long snapshot, or of
+        a long queue, comes behind the first answer.
+        """
+        out: list[Packet] = []
+        while more := self.barrier():
+            out += more
+        return out
+
     def expect_no_message(self) -> None:
         """The broker has sent nothing on this connection, as seen by a PINGREQ sent now."""
         got = self.barrier()

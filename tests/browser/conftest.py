@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from broker_process import MOSQUITTO, BrokerProcess, start_holdfast, under_test
 from browser_visit import Visit
 from http_api import LISTEN, Api
 
 MANY = 100_000
+PATIENCE_MS = 60_000  # a moment of 100 000 topics is read in seconds where others use the machine too
+
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,7 @@ def visit(browser: Browser, site: BrokerProcess, request: pytest.FixtureRequest)
     """Opened with the context options of `@pytest.mark.parametrize("visit", [...], indirect=True)`, if any."""
     options = {"viewport": {"width": 1280, "height": 800}, **getattr(request, "param", {})}
     context = browser.new_context(**options)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     opened = Visit(context.new_page(), f"http://127.0.0.1:{site.ports['http']}")
     yield opened
     context.close()

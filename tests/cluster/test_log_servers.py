@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import select
+import selectors
 import socket
 import threading
 from collections.abc import Callable
@@ -30,15 +30,22 @@ class Forwarder:
                 threading.Thread(target=self.carry, args=(client,), daemon=True).start()
 
     def carry(self, client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.target())) as server:
-            ends = {client: server, server: client}
+        with (
+            client,
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", self.target())) as server,
+            selectors.DefaultSelector() as arriving,
+        ):
+            arriving.register(client, selectors.EVENT_READ, (client, server))
+            arriving.register(server, selectors.EVENT_READ, (server, client))
             while self.is_open:
-                for end in select.select(list(ends), [], [], 0.1)[0]:
+                for key, _ in arriving.select(0.1):
+                    end, other = key.data
                     data = end.recv(65536)
                     if not data:
                         return
                     self.passed += len(data)
-                    ends[end].sendall(data)
+                    other.sendall(data)
 
 
 def test_servers_meet_through_proxies_only_and_part_when_these_close(tmp_path: Path) -> None:
@@ -61,4 +68,5 @@ def test_servers_meet_through_proxies_only_and_part_when_these_close(tmp_path: P
         until(lambda: servers[2].look("routez").get("num_routes", 0) > 0, "they have met again")
         servers.wait_ready()
     for way in ways.values():
+        way.listener.shutdown(socket.SHUT_RDWR)  # which ends the thread that waits there; closing would not
         way.listener.close()

@@ -217,7 +217,7 @@ def test_many_snapshots_advance_side_by_side(staged: Callable[..., Stage], versi
     while min(received.values()) < size:
         for reader in readers:
             if received[reader] < size:
-                reader.wire.sock.settimeout(20)
+                reader.wire.sock.settimeout(60)
                 received[reader] += len(reader.wire.sock.recv(65536))
 
 

@@ -21,9 +21,17 @@ from holdfast_bench.retained import RetainedSet, matches, snapshot_concurrently
 from holdfast_bench.scenarios import Extras, run_scenario
 from wire_packets import puback
 
+PATIENCE_S = 60.0
+
 
 def plan(broker: BrokerProcess, unique: Unique, **fields: object) -> Plan:
-    given: dict[str, object] = {"topic": f"{unique}/%i", "duration_s": 0.3, "warmup_s": 0.1, "prefix": str(unique)}
+    given: dict[str, object] = {
+        "topic": f"{unique}/%i",
+        "duration_s": 0.3,
+        "warmup_s": 0.1,
+        "drain_s": PATIENCE_S,
+        "prefix": str(unique),
+    }
     return Plan(port=broker.port, **(given | fields))  # type: ignore[arg-type]
 
 
@@ -37,11 +45,11 @@ def test_pair_counts_every_message_once(broker: BrokerProcess, unique: Unique, v
 
 
 def test_pair_runs_for_its_duration_and_drains(broker: BrokerProcess, unique: Unique) -> None:
-    result = run_scenario("pair", plan(broker, unique, qos=1), 1, Extras())
+    result = run_scenario("pair", plan(broker, unique, qos=1, duration_s=2.0), 1, Extras())
     assert result.problems == []
     assert result.received == result.acknowledged > 0
     assert result.received_per_s > 0
-    assert result.seconds > 0.25
+    assert result.seconds > 1.9
 
 
 def test_fanout_expects_one_copy_for_each_subscriber(broker: BrokerProcess, unique: Unique) -> None:
@@ -57,8 +65,10 @@ def test_latency_has_percentiles_in_order(broker: BrokerProcess, unique: Unique)
 
 
 def test_paced_load_keeps_to_its_rate(broker: BrokerProcess, unique: Unique) -> None:
+    started = time.monotonic()
     result = run_scenario("pair", plan(broker, unique, rate=200, stamped=True, duration_s=1.0), 2, Extras())
-    assert 0 < result.sent_per_s < 250
+    passed = time.monotonic() - started
+    assert 0 < result.sent <= 200 * (passed + 0.1), "what is late is sent at once, and nothing before its time"
 
 
 def test_sub_alone_that_hears_nothing_is_a_problem(broker: BrokerProcess, unique: Unique) -> None:
@@ -114,7 +124,7 @@ def test_distinct_topics_at_qos_1_are_all_set(broker: BrokerProcess, unique: Uni
     result = Coordinator(load, "pub").run()
     assert (result.sent, result.acknowledged, result.problems) == (400, 400, [])
     retained = RetainedSet(plan(broker, unique), 1)
-    assert retained.snapshot(f"{unique}/#", 401, quiet_s=1.0).messages == 400
+    assert retained.snapshot(f"{unique}/#", 400, quiet_s=PATIENCE_S).messages == 400
 
 
 def test_set_and_receive_waits_for_each_message(broker: BrokerProcess, unique: Unique) -> None:
@@ -182,15 +192,16 @@ def test_crowd_that_misses_messages_says_how_many(broker: BrokerProcess, unique:
     retained = RetainedSet(load, 10)
     retained.fill()
     with pytest.raises(LoadError, match="2 of the retained messages are missing"):
-        snapshot_concurrently(load, 2, f"{unique}/#", 11, quiet_s=0.2)
+        snapshot_concurrently(load, 2, f"{unique}/#", 11, quiet_s=3.0)
     retained.clear()
 
 
 def test_expiring_messages_are_gone_in_time(broker: BrokerProcess, unique: Unique) -> None:
     retained = RetainedSet(plan(broker, unique, topic=f"{unique}/%i/e", version=5), 100)
-    retained.fill_expiring(time.monotonic() + 3)
-    assert retained.snapshot(f"{unique}/#", 100).messages == 100
-    time.sleep(3.1)
+    ends_at_s = time.monotonic() + 6
+    retained.fill_expiring(ends_at_s)
+    assert retained.snapshot(f"{unique}/#", 100, quiet_s=PATIENCE_S).messages == 100
+    time.sleep(max(0.0, ends_at_s + 1 - time.monotonic()))  # it is told in whole seconds
     assert retained.snapshot(f"{unique}/#", 1, quiet_s=0.2).messages == 0
 
 
@@ -236,7 +247,7 @@ def losing_peer() -> Iterator[int]:
 
 
 def test_losses_at_qos_1_are_a_problem(losing_peer: int) -> None:
-    load = Plan(port=losing_peer, topic="lost/%i", qos=1, count=10, drain_s=0.2)
+    load = Plan(port=losing_peer, topic="lost/%i", qos=1, count=10, drain_s=2.0)
     result = run_scenario("pair", load, 1, Extras())
     assert (result.acknowledged, result.received, result.lost) == (10, 0, 10)
     assert result.problems == ["nothing was received", "10 messages were lost at QoS 1"]

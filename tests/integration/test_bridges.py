@@ -508,6 +508,7 @@ def test_holdfast_to_holdfast_syncs_by_version_with_deletions(
     publish(there.port, f"{u}/t/2", "2", qos=0)
     publish(here.port, f"{u}/h/2", "2", qos=0)
     publish(here.port, f"{u}/t/3", "older")
+    time.sleep(0.002)  # brokers tell what is newer by the millisecond
     publish(there.port, f"{u}/t/3", "newer")
     before = bridge.status()
     bridge.mend()

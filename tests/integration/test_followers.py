@@ -23,7 +23,7 @@ from holdfast.storage.history_options import HistoryOptions, Resting
 from holdfast.storage.recovery import Recovered, recover
 from log_records import retained
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 OFTEN = HistoryOptions(flush_interval_s=0.2)
 SOON_AT_REST = HistoryOptions(flush_interval_s=0.2, rest_after_s=0.3)
 
@@ -79,6 +79,9 @@ class Run:
         async with asyncio.timeout(WITHIN_S):
             while not condition():
                 await asyncio.sleep(0.02)
+
+    async def durable(self) -> None:
+        await self.until(lambda: self.recovered.journal.durable == self.offset - 1)
 
     async def caught_up(self) -> None:
         await self.until(lambda: all(self.reached.get(n) == self.offset - 1 for n in ("state", "history")))
@@ -149,14 +152,14 @@ def test_the_journal_is_kept_until_both_have_passed_it_and_then_goes(tmp_path: P
 
         for _ in range(10):
             run.publish(200)
-            await run.until(lambda: run.recovered.journal.durable == run.offset - 1)
+            await run.durable()
         many = segments()
         assert many > 5
         state, history = run.followers
         state.start()
         await run.until(lambda: run.passed.get("state") == 2000)
         run.publish(1)
-        await run.until(lambda: run.recovered.journal.durable == 2001)
+        await run.durable()
         assert segments() >= many, "history has not seen them"
         history.start()
         await run.until(lambda: run.passed.get("history", 0) >= 2000)
@@ -235,7 +238,7 @@ def test_reports_are_one_json_object_a_line(tmp_path: Path) -> None:
     async def story() -> list[str]:
         run = Run(tmp_path)
         run.publish(5)
-        await asyncio.sleep(0.2)
+        await run.durable()
         process = await asyncio.create_subprocess_exec(
             *run_command().split(), str(tmp_path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )

@@ -18,7 +18,7 @@ from holdfast.service.past_process import PastProcess
 from holdfast.state.check import child_environment
 from log_records import NOW_MS, retained
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("holdfast_only")
 def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     running = start_holdfast(
         tmp_path_factory.mktemp("timed"),
-        {"limits__connect_timeout": 1, "history__enable": False},
+        {"limits__connect_timeout": 1, "history__enable": False, "durability": "none"},  # no waiting for a busy disk
         listen=("tcp://127.0.0.1:0", "udp://127.0.0.1:0"),
     )
     yield running

@@ -53,6 +53,7 @@ class Round:
     say: Callable[[str], None] = print
     patience_s: float = PATIENCE_S  # for what must come
     steps: Sequence[Step] | None = None  # instead of what follows from the seed
+    calm_s: float = CALM_S
     history: History = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +84,7 @@ class Round:
             nemesis = Nemesis(self.system, self.world.clock, self.history, self.say)
             nemesis.run(self.plan())
             self.system.wait_healthy()
-            time.sleep(CALM_S)
+            time.sleep(self.calm_s)
             self.world.stop.set()
             self.settle()
             self.look()

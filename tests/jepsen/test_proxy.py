@@ -41,6 +41,7 @@ class Echo:
                 return
 
     def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)  # which ends the thread that waits there; closing would not
         self.listener.close()
 
 

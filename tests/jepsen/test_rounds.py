@@ -14,27 +14,38 @@ import pytest
 
 from jepsen.checker import Violation
 from jepsen.faults import KILL, Step
-from jepsen.run import Round, play_round
+from jepsen.run import CALM_S, Round, play_round
 from jepsen.systems import CLIENTS, Node, OneBroker, System
 from seeds import seed_of
 
 ROUNDS = 10
+SLOWER = (1, 3, 9)
+
+Find = Callable[..., None]
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # see test_cluster_rounds
 
 
 @pytest.fixture
-def played(tmp_path: Path) -> Iterator[Callable[..., set[str]]]:
-    """Play a short round on a system that is known to be wrong: the kinds of violations that were found."""
+def find(tmp_path: Path) -> Iterator[Find]:
+    """Play a short round on a system that is known to be wrong, and find these kinds of violations. Where too little
+    happens in it, because the machine is busy, a longer one follows.
+    """
     systems: list[System] = []
 
-    def play(kind: Callable[[Path, Mapping[str, Any]], System], *kills_at: float) -> set[str]:
-        system = kind(tmp_path, {})
-        systems.append(system)
-        system.start()
-        kills = [Step(at_s, 0.0, KILL, ("broker",)) for at_s in kills_at]
-        violations: list[Violation] = Round(system, seed=7, steps=kills, patience_s=2.0).play()
-        return {violation.kind for violation in violations}
+    def play(kind: Callable[[Path, Mapping[str, Any]], System], kinds: set[str], *kills_at: float) -> None:
+        found: set[str] = set()
+        for slower in SLOWER:
+            system = kind(tmp_path / str(slower), {})
+            systems.append(system)
+            system.start()
+            kills = [Step(at_s * slower, 0.0, KILL, ("broker",)) for at_s in kills_at]
+            wrong = Round(system, seed=7, steps=kills, patience_s=2.0 * slower, calm_s=CALM_S * slower)
+            violations: list[Violation] = wrong.play()
+            found |= {violation.kind for violation in violations}
+            if kinds <= found:
+                return
+        assert kinds <= found
 
     yield play
     for system in systems:
@@ -95,17 +106,16 @@ class Strangers(OneBroker):
             node.kill()
 
 
-def test_a_broker_that_forgets_is_found(played: Callable[..., set[str]]) -> None:
-    assert {"not linearizable", "lost session", "lost message"} <= played(Forgetful, 2.0)
+def test_a_broker_that_forgets_is_found(find: Find) -> None:
+    find(Forgetful, {"not linearizable", "lost session", "lost message"}, 2.0)
 
 
-def test_a_broker_that_falls_back_to_an_older_state_is_found(played: Callable[..., set[str]]) -> None:
-    assert {"not linearizable", "will twice"} <= played(Relapsing, 2.0, 6.0)
+def test_a_broker_that_falls_back_to_an_older_state_is_found(find: Find) -> None:
+    find(Relapsing, {"not linearizable", "will twice"}, 2.0, 6.0)
 
 
-def test_brokers_that_do_not_know_of_each_other_are_found(played: Callable[..., set[str]]) -> None:
-    found = played(Strangers)
-    assert {"not linearizable", "lost session", "lost message", "two connections", "nodes differ"} <= found
+def test_brokers_that_do_not_know_of_each_other_are_found(find: Find) -> None:
+    find(Strangers, {"not linearizable", "lost session", "lost message", "two connections", "nodes differ"})
 
 
 def test_a_round_on_one_broker_finds_nothing() -> None:

@@ -142,7 +142,9 @@ class HistoryWriter:
         self.synced_at_s = now_s - CLOCK_SLACK_S
 
     def close(self) -> None:
-        os.close(self.lock)
+        if self.lock >= 0:
+            os.close(self.lock)
+        self.lock = -1
 
 
 def open_or_begin(at: At) -> DeltaTable:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from history_writers import open_writer
 from holdfast.errors import StoreError
 from holdfast.history import compaction
 from holdfast.history.compaction import Gain, compact, join, last_gain, layout, worth_joining
@@ -25,10 +26,6 @@ KIB, MIB = 1 << 10, 1 << 20
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "data" / "history"
-
-
-def open_writer(folder: Path) -> HistoryWriter:
-    return HistoryWriter(folder, folder.parent / "quarantine")
 
 
 def fill(writer: HistoryWriter, commits: int, rows: int = 3) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from history_writers import open_writer
 from holdfast.broker.message import CLEARED, LIVE, SET, Publisher
 from holdfast.history import upkeep
 from holdfast.history.compaction import compact
@@ -37,7 +38,7 @@ def published(topic: str, payload: bytes, offset: int, publisher: Publisher, out
 
 def fill(folder: Path, rows: list[Row], at_once: int = 3) -> HistoryWriter:
     """A table with a row for each (topic, publisher, outcome), from offset 1 on, in files of so many rows."""
-    writer = HistoryWriter(folder, folder.parent / "quarantine")
+    writer = open_writer(folder)
     made = [
         published(topic, b"" if outcome == CLEARED else token(offset), offset, publisher, outcome)
         for offset, (topic, publisher, outcome) in enumerate(rows, 1)
@@ -141,7 +142,7 @@ def test_where_every_row_leaves_a_mark_the_record_takes_an_offset_that_has_no_ro
     folder: Path, offsets: tuple[int, int, int], upto: int, place: int
 ) -> None:
     """A mark that names the user would tell every reader of its topic who had published there."""
-    writer = HistoryWriter(folder, folder.parent / "quarantine")
+    writer = open_writer(folder)
     first, second, third = offsets
     writer.append([published("a", token(1), first, BOB, SET), published("a", token(3), second, ALICE, SET)], second)
     writer.append([published("a", token(4), third, BOB, SET)], upto)
@@ -189,7 +190,7 @@ def test_an_erasure_that_is_cut_off_anywhere_is_finished_by_another_try(folder: 
     del begun
     writer.append([published("b", b"later", 28, ALICE, SET)], 28)
     writer.close()
-    again = HistoryWriter(folder, folder.parent / "quarantine")
+    again = open_writer(folder)
     done = erase(again, "user", "alice")
     assert len(records(load(folder))) == 1
     if steps:
@@ -231,7 +232,7 @@ def test_torn_commits_after_an_erasure_are_taken_back_as_ever(folder: Path) -> N
     newest = max(folder.glob("part-*"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-9])
     writer.close()
-    again = HistoryWriter(folder, folder.parent / "quarantine", kept_from=5)
+    again = open_writer(folder, kept_from=5)
     assert "took back 1 commits" in again.repaired
     assert again.last == 9
 

@@ -1,5 +1,6 @@
 """The history table: each publish once, in order, whatever happens between two commits."""
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
+from history_writers import open_writer
 from holdfast.broker.message import CLEARED
 from holdfast.errors import StoreError
 from holdfast.history import repair, upkeep
@@ -25,10 +27,6 @@ from log_records import NOW_MS, retained
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "data" / "history"
-
-
-def open_writer(folder: Path) -> HistoryWriter:
-    return HistoryWriter(folder, folder.parent / "quarantine")
 
 
 def offsets(folder: Path) -> list[int]:
@@ -74,6 +72,19 @@ def test_a_second_writer_is_refused_until_the_first_is_gone(folder: Path) -> Non
         open_writer(folder)
     writer.close()
     open_writer(folder).close()
+
+
+def test_a_writer_that_is_closed_again_closes_nothing_of_others(folder: Path) -> None:
+    writer = open_writer(folder)
+    number = writer.lock
+    writer.close()
+    with (folder.parent / "others").open("w") as other:
+        if other.fileno() != number:
+            os.dup2(other.fileno(), number)
+        writer.close()
+        os.fstat(number)
+        if other.fileno() != number:
+            os.close(number)
 
 
 def test_a_table_that_cannot_be_written_is_an_error_and_nothing_changes(folder: Path) -> None:
@@ -294,7 +305,7 @@ def test_a_damaged_file_that_the_journal_cannot_give_back_costs_its_own_rows_onl
     writer.close()
     path = folder / next(a["add"]["path"] for a in repair.actions_of(repair.commits(folder)[-3]) if "add" in a)
     path.unlink() if damage == "file missing" else path.write_bytes(path.read_bytes()[:100])
-    again = HistoryWriter(folder, folder.parent / "quarantine", kept_from=41)
+    again = open_writer(folder, kept_from=41)
     assert (again.repaired, again.last) == ("", 50)
     fill(again, 51, 60)
     again.close()

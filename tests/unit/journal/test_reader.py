@@ -1,10 +1,12 @@
 """Reading past damage: everything sound is served, everything else is kept and accounted for."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from faulty_disk import OpenDisk
 from holdfast.errors import StoreError
 from holdfast.journal.disk import Disk
 from holdfast.journal.reader import Reader
@@ -21,6 +23,19 @@ def write_segment(folder: Path, first: int, records: list[bytes], generation: in
     path = folder / str(SegmentName(first, generation))
     path.write_bytes(encode_head(first) + frame_all(records, checksum) + tail)
     return path
+
+
+DISK = OpenDisk()
+
+
+def open_reader(folder: Path, after: int = 0, quarantine: Path | None = None) -> Reader:
+    return Reader(folder, after, quarantine, DISK)
+
+
+@pytest.fixture(autouse=True)
+def no_segment_stays_open() -> Iterator[None]:
+    yield
+    DISK.let_go()
 
 
 def read_all(reader: Reader) -> list[int]:
@@ -41,37 +56,37 @@ def quarantine(tmp_path: Path) -> Path:
 
 
 def test_an_empty_or_missing_folder_has_no_records(folder: Path) -> None:
-    assert read_all(Reader(folder)) == []
+    assert read_all(open_reader(folder)) == []
     folder.mkdir()
-    assert read_all(Reader(folder)) == []
+    assert read_all(open_reader(folder)) == []
 
 
 def test_reading_starts_behind_any_offset(folder: Path) -> None:
     write_segment(folder, 1, [record(o) for o in range(1, 11)])
     write_segment(folder, 11, [record(o) for o in range(11, 21)])
     for after in range(21):
-        reader = Reader(folder, after)
+        reader = open_reader(folder, after)
         assert read_all(reader) == list(range(after + 1, 21))
         assert reader.damage == []
 
 
 def test_what_is_passed_over_is_never_taken_for_the_end(folder: Path) -> None:
     write_segment(folder, 1, [record(o, bytes(10_000)) for o in range(1, 501)])
-    reader = Reader(folder, 499)
+    reader = open_reader(folder, 499)
     assert [offset_of(r) for r in reader.read(max_bytes=1000)] == [500]
     assert reader.read(max_bytes=1000) == []
 
 
 def test_records_larger_than_a_read_are_read(folder: Path) -> None:
     write_segment(folder, 1, [record(1, bytes(5 << 20)), record(2)])
-    assert read_all(Reader(folder)) == [1, 2]
+    assert read_all(open_reader(folder)) == [1, 2]
 
 
 def test_a_torn_tail_is_the_end_and_not_damage(folder: Path) -> None:
     whole = frame_all([record(3)], checksum)
     for cut in range(1, len(whole)):
         write_segment(folder, 1, [record(1), record(2)], tail=whole[:cut])
-        reader = Reader(folder)
+        reader = open_reader(folder)
         assert read_all(reader) == [1, 2]
         assert reader.damage == []
 
@@ -85,7 +100,7 @@ def test_a_damaged_record_in_the_middle_costs_only_itself_and_its_bytes_are_kept
     damaged = bytearray(path.read_bytes())
     damaged[start + FRAME_SIZE + 10] ^= 0x40
     path.write_bytes(damaged)
-    reader = Reader(folder, quarantine=quarantine)
+    reader = open_reader(folder, quarantine=quarantine)
     assert read_all(reader) == [1, 2, 4, 5]
     (damage,) = reader.damage
     assert (damage.first, damage.last, damage.position) == (3, 3, start)
@@ -101,7 +116,7 @@ def test_a_damaged_length_does_not_hide_what_follows(folder: Path) -> None:
     damaged = bytearray(path.read_bytes())
     damaged[HEAD_SIZE + len(frame_all(records[:1], checksum)) + 4] = 0x7F
     path.write_bytes(damaged)
-    reader = Reader(folder)
+    reader = open_reader(folder)
     assert read_all(reader) == [1, 3, 4, 5]
 
 
@@ -111,7 +126,7 @@ def test_a_page_of_zeros_in_the_middle_is_damage(folder: Path, quarantine: Path)
     data = bytearray(path.read_bytes())
     data[4096:8192] = bytes(4096)
     path.write_bytes(data)
-    reader = Reader(folder, quarantine=quarantine)
+    reader = open_reader(folder, quarantine=quarantine)
     offsets = read_all(reader)
     assert offsets[0] == 1
     assert offsets[-1] == 39
@@ -124,7 +139,7 @@ def test_a_segment_cut_short_in_the_middle_is_reported_with_the_offsets_it_may_h
     path = write_segment(folder, 1, [record(o) for o in range(1, 11)])
     path.write_bytes(path.read_bytes()[:-20])
     write_segment(folder, 11, [record(11)])
-    reader = Reader(folder)
+    reader = open_reader(folder)
     assert read_all(reader) == [*range(1, 10), 11]
     (damage,) = reader.damage
     assert (damage.first, damage.last) == (10, 10)
@@ -133,7 +148,7 @@ def test_a_segment_cut_short_in_the_middle_is_reported_with_the_offsets_it_may_h
 def test_a_missing_segment_is_reported(folder: Path) -> None:
     write_segment(folder, 1, [record(o) for o in range(1, 11)]).unlink()
     write_segment(folder, 11, [record(11)])
-    reader = Reader(folder, 5)
+    reader = open_reader(folder, 5)
     assert read_all(reader) == [11]
     (damage,) = reader.damage
     assert (damage.first, damage.last) == (6, 10)
@@ -142,7 +157,7 @@ def test_a_missing_segment_is_reported(folder: Path) -> None:
 def test_a_damaged_head_costs_nothing(folder: Path) -> None:
     path = write_segment(folder, 1, [record(1), record(2)])
     path.write_bytes(b"XX" + path.read_bytes()[2:])
-    reader = Reader(folder)
+    reader = open_reader(folder)
     assert read_all(reader) == [1, 2]
     assert "nothing lost" in str(reader.damage[0])
 
@@ -154,13 +169,13 @@ def test_a_later_format_is_refused_rather_than_guessed_at(folder: Path) -> None:
     data[20:24] = checksum(bytes(data[:20])).to_bytes(4, "little")
     path.write_bytes(data)
     with pytest.raises(StoreError, match=f"format {FORMAT + 1}, this version reads up to {FORMAT}"):
-        read_all(Reader(folder))
+        read_all(open_reader(folder))
 
 
 def test_a_newer_generation_hides_the_file_it_replaced(folder: Path) -> None:
     write_segment(folder, 5, [record(5, b"never durable")])
     write_segment(folder, 5, [record(5, b"the one")], generation=1)
-    reader = Reader(folder, 4)
+    reader = open_reader(folder, 4)
     assert [r[10:] for r in reader.read()] == [b"the one"]
     assert reader.damage == []
 
@@ -170,7 +185,7 @@ def test_other_files_in_the_folder_are_left_alone(folder: Path) -> None:
     (folder / "notes.txt").write_text("hello")
     (folder / "x.hfj").write_text("hello")
     assert segment_names(Disk(), folder) == [SegmentName(1)]
-    assert read_all(Reader(folder)) == [1]
+    assert read_all(open_reader(folder)) == [1]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -187,7 +202,7 @@ def test_any_damage_leaves_a_subsequence_and_names_what_is_missing(folder: Path,
         size = chance.choice([1, 1, 3, 64])
         data[at : at + size] = chance.randbytes(len(data[at : at + size]))
         path.write_bytes(data)
-    reader = Reader(folder, quarantine=quarantine)
+    reader = open_reader(folder, quarantine=quarantine)
     offsets = read_all(reader)
     assert offsets == sorted(set(offsets))
     missing = set(range(1, 91)) - set(offsets)

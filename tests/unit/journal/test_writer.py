@@ -3,14 +3,17 @@
 Most tests drive the writer a step at a time without its thread, so that every fault happens at a known place.
 """
 
+from __future__ import annotations
+
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from errno import ENOSPC
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from faulty_disk import FaultyDisk
+from faulty_disk import FaultyDisk, OpenDisk
 from holdfast.errors import StoreError, UsageError
 from holdfast.journal.disk import Disk
 from holdfast.journal.reader import Reader
@@ -32,7 +35,10 @@ def at_once(action: Callable[[], None]) -> None:
 class Bench:
     """A journal without its thread, and everything it said."""
 
-    def __init__(self, folder: Path, disk: Disk | None = None, **options: object) -> None:
+    opened: ClassVar[list[Bench]] = []
+
+    def __init__(self, folder: Path, disk: OpenDisk | None = None, at_least: int = 1, **options: object) -> None:
+        self.disk = disk if disk is not None else OpenDisk()
         self.events: list[Event] = []
         self.told: list[tuple[int, StoreError | None]] = []
         settings = {"background_sync_s": 0.0, "retry_s": 0.0, "allocate_bytes": 4096, **options}
@@ -41,10 +47,17 @@ class Bench:
             consumers={"state": 0, "history": 0},
             schedule=at_once,
             on_event=self.events.append,
+            at_least=at_least,
             quarantine=folder.parent / "quarantine",
             options=Options(**settings),  # type: ignore[arg-type]
-            disk=disk,
+            disk=self.disk,
         )
+        self.opened.append(self)
+
+    def let_go(self) -> None:
+        """End as a process does that was killed."""
+        self.disk.let_go()
+        self.journal.watermark.close()
 
     def append(self, *offsets: int, revocable: bool = False, size: int = 20) -> None:
         last = offsets[-1]
@@ -72,6 +85,13 @@ def offsets_in(folder: Path) -> list[int]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "journal"
+
+
+@pytest.fixture(autouse=True)
+def no_journal_stays_open() -> Iterator[None]:
+    yield
+    while Bench.opened:
+        Bench.opened.pop().let_go()
 
 
 def test_what_was_appended_is_durable_when_it_is_told(folder: Path) -> None:
@@ -145,7 +165,7 @@ def test_offsets_go_on_after_a_clean_end(folder: Path) -> None:
     journal.start()
     journal.append([record(1), record(7)])
     journal.close(next_offset=10)
-    assert Journal(folder, consumers={}, schedule=at_once).next_offset == 10
+    assert Bench(folder).journal.next_offset == 10
 
 
 def test_offsets_that_may_have_been_given_out_are_not_given_out_again(folder: Path) -> None:
@@ -159,8 +179,7 @@ def test_offsets_that_may_have_been_given_out_are_not_given_out_again(folder: Pa
 
 
 def test_offsets_start_behind_what_others_know(folder: Path) -> None:
-    journal = Journal(folder, consumers={}, schedule=at_once, at_least=1000)
-    assert journal.next_offset == 1000
+    assert Bench(folder, at_least=1000).journal.next_offset == 1000
 
 
 def test_a_torn_tail_is_cut_and_writing_goes_on_behind_it(folder: Path) -> None:
@@ -344,10 +363,11 @@ def test_a_segment_that_is_sealed_on_request_goes_when_all_have_passed_it_and_of
     assert offsets_in(folder) == [4]
 
 
-class SmallDisk(Disk):
+class SmallDisk(OpenDisk):
     """A disk on which a folder may have so many bytes."""
 
     def __init__(self, folder: Path, room: int) -> None:
+        super().__init__()
         self.folder = folder
         self.room = room
 
@@ -415,7 +435,7 @@ def test_a_reader_elsewhere_sees_how_far_the_journal_is_durable(folder: Path) ->
     bench.journal.step()
     watermark = Watermark(folder)
     assert watermark.get() == 1
-    reader = Reader(folder)
+    reader = Reader(folder, disk=bench.disk)
     assert [offset_of(r) for r in reader.read(watermark.get())] == [1]
     bench.put(3)
     assert watermark.get() == 3
@@ -423,7 +443,7 @@ def test_a_reader_elsewhere_sees_how_far_the_journal_is_durable(folder: Path) ->
 
 
 def test_a_defect_is_told_to_whoever_waits(folder: Path) -> None:
-    class Defect(Disk):
+    class Defect(OpenDisk):
         broken = False
 
         def write(self, fd: int, data: bytes | memoryview, position: int) -> int:

@@ -1,6 +1,7 @@
 """The retained set in LMDB: it is what a dictionary says it should be, after any batches and restarts."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,10 @@ def walk(store: StateStore, topic_filter: str, count: int = 3, visits: int = 5) 
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> StateStore:
-    return StateStore(tmp_path / "state", map_size=SMALL)
+def store(tmp_path: Path) -> Iterator[StateStore]:
+    opened = StateStore(tmp_path / "state", map_size=SMALL)
+    yield opened
+    opened.close()
 
 
 def test_a_set_is_found_with_everything_it_had(store: StateStore) -> None:

@@ -1,6 +1,7 @@
 """Sessions in LMDB: what a broker takes up again is what it left."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,10 @@ from seeds import thinned
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> StateStore:
-    return StateStore(tmp_path / "state", map_size=1 << 20)
+def store(tmp_path: Path) -> Iterator[StateStore]:
+    opened = StateStore(tmp_path / "state", map_size=1 << 20)
+    yield opened
+    opened.close()
 
 
 def session(session_id: int, offset: int = 0, client_id: str = "c", **more: int) -> bytes:

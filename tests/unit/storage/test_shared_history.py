@@ -46,6 +46,7 @@ class Node:
     def close(self) -> None:
         if self.opened:
             self.reader.close()
+            self.watermark.close()
             self.follower.close()
         self.recovered.journal.close()
         self.recovered.store.close()
