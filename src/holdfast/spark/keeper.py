@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.schema import COLUMNS, arrow_schema
+from holdfast.history.storage_options import is_remote
 from holdfast.spark import erase, leaves
 from holdfast.spark.delta import CLOSED, DataFile, Table, absolute
 from holdfast.spark.derived import Batch, DerivedTable
@@ -95,8 +96,9 @@ class Lock:
 
     def __init__(self, root: str) -> None:
         path = Path(root) / ".lock"
-        if "://" in root:  # of this machine only; others are told by the store, which takes one commit of a number
-            path = Path(tempfile.gettempdir()) / f"holdfast-pipeline-{zlib.crc32(root.encode()):08x}.lock"
+        if is_remote(root):  # of this machine only; others are told by the store, which takes one commit of a number
+            name = f"holdfast-pipeline-{os.getuid()}-{zlib.crc32(root.encode()):08x}.lock"
+            path = Path(tempfile.gettempdir()) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[str] = open(path, "a+")  # noqa: SIM115 - held for the life of the run
         try:
@@ -133,7 +135,7 @@ class Keeper:
         self.spark, self.accept_loss = spark, accept_loss
         self.history = History(history)
         self.root = absolute(root)
-        self.lock = Lock(self.root) if "://" not in self.root else None
+        self.lock = Lock(self.root)
         try:
             kept = pipeline_tables(template) if tables is None else tables
             self.tables = {value.name: Table(f"{self.root}/{value.name}", value) for value in kept}
@@ -142,8 +144,7 @@ class Keeper:
             raise
 
     def close(self) -> None:
-        if self.lock is not None:
-            self.lock.release()
+        self.lock.release()
 
     @property
     def following(self) -> tuple[str, ...]:
