@@ -110,6 +110,10 @@ class Table:
         return sum(file.rows for file in self.files)
 
     @property
+    def delta(self) -> DeltaTable:
+        return self._delta
+
+    @property
     def version(self) -> int:
         return int(self._delta.version())
 

@@ -34,6 +34,7 @@ from holdfast.spark.merge import Part, merge, passes
 from holdfast.spark.ranges import History
 from holdfast.spark.store import parquet_frame
 from holdfast.spark.tables import DEFAULT_TEMPLATE, pipeline_tables
+from holdfast.spark.views import Views
 
 
 def gather(spark: SparkSession, table: Table, files: Sequence[DataFile], size: int) -> list[AddAction]:
@@ -131,19 +132,22 @@ class Keeper:
         template: str = DEFAULT_TEMPLATE,
         tables: Sequence[DerivedTable] | None = None,
         accept_loss: bool = False,
+        views: Views | None = None,
     ) -> None:
-        self.spark, self.accept_loss = spark, accept_loss
+        self.spark, self.accept_loss, self.views = spark, accept_loss, views or Views()
         self.history = History(history)
         self.root = absolute(root)
         self.lock = Lock(self.root)
         try:
             kept = pipeline_tables(template) if tables is None else tables
             self.tables = {value.name: Table(f"{self.root}/{value.name}", value) for value in kept}
+            self.views.open(self.tables)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
+        self.views.close()
         self.lock.release()
 
     @property
@@ -258,7 +262,9 @@ class Keeper:
         if not ready:
             return 0
         with self._held(self.tables):
-            return erase.follow(self.tables, ready)
+            gone = erase.follow(self.tables, ready)
+            self.views.begin_anew()
+            return gone
 
     def summarise(self, now: datetime) -> None:
         """Make the tables that are summaries of others anew."""
@@ -290,6 +296,7 @@ class Keeper:
 
     def tidy(self, keep_s: float, *, whole: bool = False) -> None:
         """Delete files that no version has used for so long; `whole` folds the tables' logs too."""
+        self.views.follow(keep_s)
         for table in self.tables.values():
             with table.lock:
                 table.sweep(keep_s)
