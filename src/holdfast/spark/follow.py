@@ -32,7 +32,7 @@ from holdfast.spark.failure import SLOW_START, retry_on_vacuumed_files
 from holdfast.spark.keeper import Keeper, bound_arrow_batches
 
 CHECKPOINTS = "_checkpoints"
-MOST_SLOW_STARTS = 5
+MOST_SLOW_STARTS = 10
 
 
 class Step(NamedTuple):
