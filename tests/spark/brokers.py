@@ -55,7 +55,7 @@ class Mosquitto:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self.process is not None:
             self.process.send_signal(number)
-            self.process.wait(10)
+            self.process.wait(LIMIT_S)
             self.process = None
 
 

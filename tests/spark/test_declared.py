@@ -91,7 +91,7 @@ def edge_node_that_dies(port: int) -> None:
     opened.close()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_the_guide_from_publish_to_replay(broker: BrokerProcess, tmp_path: Path, pipeline: Pipeline) -> None:
     story = Story(tmp_path, pipeline)
     story.file.write_text(declarations())

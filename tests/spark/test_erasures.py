@@ -17,6 +17,7 @@ from holdfast.spark.fold import fold, holding
 from holdfast.spark.jobs.run import Runner
 from holdfast.spark.keeper import Keeper, history_frame
 from spark.publishes import START, Row, write_history
+from spark.streams import start_stream
 
 ROWS = 60
 DONE_MS = int((START + timedelta(hours=1)).timestamp() * 1000)
@@ -159,12 +160,8 @@ def test_a_stream_that_was_begun_before_goes_on(spark: SparkSession, tmp_path: P
     read = spark.readStream.format("holdfast").load(str(history))
 
     def go_on() -> int:
-        query = (
-            read.writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(tmp_path / "out"))
-        )
+        writer = read.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = start_stream(lambda: writer.trigger(availableNow=True).start(str(tmp_path / "out")))
         query.awaitTermination()
         return spark.read.parquet(str(tmp_path / "out")).count()
 

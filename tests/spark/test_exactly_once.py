@@ -25,7 +25,7 @@ from holdfast.errors import StoreError
 from holdfast.spark.follow import CHECKPOINTS, fits, span
 from holdfast.spark.jobs.run import Runner
 from holdfast.spark.keeper import Keeper
-from spark.brokers import wait_for
+from spark.brokers import LIMIT_S, wait_for
 from spark.commands import QUICK_JAVA, Pipeline
 from spark.publishes import Row, publishes, write_history
 from spark.test_fold import expected, normal
@@ -91,7 +91,7 @@ def kill_in_a_batch(folder: Path) -> None:
             wait_for(lambda: len(files_in(folder)) > before, "files of the second batch")
         finally:
             os.killpg(process.pid, signal.SIGKILL)
-            assert process.wait(60) == -signal.SIGKILL
+            assert process.wait(LIMIT_S) == -signal.SIGKILL
 
 
 def files_in(folder: Path) -> list[Path]:

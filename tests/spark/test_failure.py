@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from holdfast.cli.pipeline_setup import spark_in_one_sentence
@@ -48,6 +48,13 @@ def test_an_error_that_spark_names_loses_its_code_for_machines(spark: SparkSessi
     assert "SQLSTATE" not in str(caught.value)
     with pytest.raises(PySparkException, match="SQLSTATE"), spark_in_one_sentence(True):
         spark.range(3).select("nothing").collect()
+
+
+def test_a_process_that_did_not_start_in_time_is_one_sentence_with_what_to_do() -> None:
+    """Spark's own words for it, as a query that ended with them has them; `pipeline run` tries some times before."""
+    spoken = "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back."
+    with pytest.raises(UsageError, match="run again when the machine is less busy"), spark_in_one_sentence(False):
+        raise StreamingQueryException(spoken)
 
 
 def test_a_mistake_of_ours_is_not_hidden(tmp_path: Path) -> None:

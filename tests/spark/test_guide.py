@@ -23,6 +23,7 @@ from holdfast.spark.tables import TABLES
 from holdfast_mqtt_stream.stream import STREAM_OPTIONS
 from spark.brokers import publisher, wait_for
 from spark.publishes import oracle, publishes
+from spark.streams import patient_streams
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDE = (DOCS / "guides" / "spark.md").read_text()
@@ -53,7 +54,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     running.stop()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_every_example_runs_and_gives_what_was_published(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -75,10 +76,11 @@ def test_every_example_runs_and_gives_what_was_published(
         '"spool/': f'"{tmp_path}/spool/',
     }
     found: dict[str, Any] = {}
-    for text in examples(GUIDE):
-        for shown, real in places.items():
-            text = text.replace(shown, real)
-        exec(compile(text, "docs/guides/spark.md", "exec"), found)
+    with patient_streams():
+        for text in examples(GUIDE):
+            for shown, real in places.items():
+                text = text.replace(shown, real)
+            exec(compile(text, "docs/guides/spark.md", "exec"), found)
 
     wait_for(lambda: rows_of(data / "history") == READINGS + 1 + HOT, "the alarms to be in history as well")
     assert spark.read.parquet(str(tmp_path / "copy/rows")).count() == READINGS + 1

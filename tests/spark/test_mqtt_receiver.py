@@ -128,7 +128,7 @@ def test_a_receiver_killed_at_any_moment_loses_and_doubles_nothing(
                 sent += 1
             time.sleep(0.02 * round_number)
             process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(LIMIT_S)
         process.stdout.close()
     with publisher(broker.port) as publish:
         publish("in/a", "the end")  # behind it no double is on its way

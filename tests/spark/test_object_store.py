@@ -8,23 +8,37 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+from pyspark.sql import Row, SparkSession
 
 from broker_process import serve_environment
+from holdfast.cli.pipeline_erasing import count_in_tables, follow_history
+from holdfast.errors import UsageError
 from holdfast.history.compaction import compact
+from holdfast.history.erased import Selector
 from holdfast.history.place import Place
 from holdfast.history.storage_options import VARIABLE
 from holdfast.history.writer import HistoryWriter
+from holdfast.spark.delta import Table
+from holdfast.spark.files import add_action, write_file
+from holdfast.spark.keeper import Keeper, Lock
+from holdfast.spark.succession import RETAINED_SCHEMA
+from holdfast.spark.tables import RETAINED_TABLE
 from log_records import retained
 from object_store import S3Server, storage_file
 
 READ = """
 import json, sys
+from holdfast.spark.jobs.past import retained_at
+from holdfast.spark.ranges import History
 from holdfast.spark.session import start_session
 
+history, tables = sys.argv[1:]
 spark = start_session("local[2]")
-read = spark.read.format("holdfast").load(sys.argv[1])
-print(json.dumps([read.count(), read.where("topic = 't/3'").count()]))
+read = spark.read.format("holdfast").load(history)
+past = retained_at(spark, History(history), tables, 50)
+print(json.dumps([read.count(), read.where("topic = 't/3'").count(), past.how, past.rows.count()]))
 """
+TABLES = "s3://lake/tables"
 
 
 @pytest.fixture
@@ -58,16 +72,47 @@ def run(place: Place, folder: Path, *arguments: str) -> str:
 
 @pytest.mark.timeout(900)
 def test_the_source_reads_in_an_object_store(place: Place, tmp_path: Path) -> None:
-    assert json.loads(run(place, tmp_path, "-c", READ, place.uri).splitlines()[-1]) == [101, 14]
+    found = json.loads(run(place, tmp_path, "-c", READ, place.uri, TABLES).splitlines()[-1])
+    assert found == [101, 14, "replay", 7]
+
+
+def test_what_is_erased_leaves_tables_in_an_object_store(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, place.storage_file)
+    wanted = (TABLES, place, Selector("topic", "t/3"), 0)
+    assert count_in_tables(*wanted) == {}, "there are no tables yet"
+    table = Table(f"{TABLES}/retained", RETAINED_TABLE)
+    rows = place.open().to_pyarrow_table().select(RETAINED_SCHEMA.names).cast(RETAINED_SCHEMA)
+    [report] = write_file(rows, table.root, table.value).to_pylist()
+    table.commit([add_action(Row(**report))], [], 102)
+    assert count_in_tables(*wanted) == {"retained": 13}, "all that it was before; what is in force stays"
+    run_at_work = Lock(TABLES)
+    with pytest.raises(UsageError, match="another pipeline run"):
+        follow_history(TABLES, place, "of a topic", *wanted[2:])
+    run_at_work.release()
+    assert follow_history(TABLES, place, "of a topic", *wanted[2:]) == {"retained": 13}
+    assert Table(table.root, RETAINED_TABLE).rows == 101 - 13
+
+
+def test_two_runs_on_one_place_in_an_object_store_are_refused(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, place.storage_file)
+    keeper = Keeper(spark, place.uri, TABLES)
+    with pytest.raises(UsageError, match="another pipeline run"):
+        Keeper(spark, place.uri, TABLES)
+    keeper.close()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_pipeline_keeps_its_tables_in_an_object_store(place: Place, tmp_path: Path) -> None:
-    tables = "s3://lake/tables"
-    command = ("-m", "holdfast", "pipeline", "run", "--once", "--history", place.uri, "--tables", tables)
+    command, places = ("-m", "holdfast", "pipeline"), ("--history", place.uri, "--tables", TABLES)
     for _ in range(2):
-        run(place, tmp_path, *command)
-        kept = Place(f"{tables}/retained", place.storage_file).open().to_pyarrow_table()
+        run(place, tmp_path, *command, "run", "--once", *places)
+        kept = Place(f"{TABLES}/retained", place.storage_file).open().to_pyarrow_table()
         assert sorted(kept["topic"].to_pylist()) == [f"t/{number}" for number in range(8)]
         assert pc.max(kept["offset"]).as_py() == 101
+    then = run(place, tmp_path, *command, "retained", "--at", "50", "--json", *places)
+    assert sorted(json.loads(line)["offset"] for line in then.splitlines()) == list(range(44, 51))

@@ -124,7 +124,7 @@ def test_without_the_extra_the_command_says_how_to_get_it(tmp_path: Path) -> Non
         "from holdfast.cli.main import main\n"
         f"main(['pipeline', 'stats', '--history', {str(tmp_path)!r}])\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert ran.returncode == 1
     assert ran.stderr.strip() == (
         "holdfast: pyspark is not installed: `pip install 'holdfast-mqtt[spark]'` brings what the pipeline needs"

@@ -17,7 +17,7 @@ from holdfast.history.erased import Selector
 from holdfast.history.place import At
 from holdfast.history.reader import records
 from holdfast.history.table import erasures_finished, last_offset, load
-from holdfast.spark.delta import Table, absolute
+from holdfast.spark.delta import Table, absolute, is_table
 from holdfast.spark.erase import Mask, count, erase, selected
 from holdfast.spark.keeper import Lock
 from holdfast.spark.tables import TABLES
@@ -47,13 +47,12 @@ def follow_history(root: str, history: At, name: str, selector: Selector, now_ms
     if not told:
         wanted.append((selector, last_offset(source), now_ms))
     with ExitStack() as stack:
-        if "://" not in root:
-            try:
-                stack.callback(Lock(absolute(root)).release)
-            except UsageError as error:
-                if told:
-                    return None
-                raise UsageError(f"{error}, and erase again: there is nothing in history that would tell it") from None
+        try:
+            stack.callback(Lock(absolute(root)).release)
+        except UsageError as error:
+            if told:
+                return None
+            raise UsageError(f"{error}, and erase again: there is nothing in history that would tell it") from None
         gone = dict.fromkeys(tables, 0)
         for chosen, upto, at_ms in wanted:
             goes = mask(source, chosen, upto, at_ms)
@@ -68,7 +67,7 @@ def open_tables(root: str) -> dict[str, Table]:
     paths = {name: f"{absolute(root)}/{name}" for name in TABLES}
     # by whatever rule their rows were made
     values = {name: replace(value, rule="") for name, value in TABLES.items()}
-    return {name: Table(path, values[name]) for name, path in paths.items() if DeltaTable.is_deltatable(path)}
+    return {name: Table(path, values[name]) for name, path in paths.items() if is_table(path)}
 
 
 def mask(history: DeltaTable, selector: Selector, upto: int, at_ms: int) -> Mask:

@@ -75,6 +75,7 @@ class Locations:
     devices: str
     data: Path
     declared: Path | None = None
+    iceberg: tuple[str, ...] = ()
 
 
 def find_locations(
@@ -104,6 +105,7 @@ def find_locations(
         devices or settings.pipeline.devices,
         folder,
         declared or settings.pipeline.declared,
+        tuple(settings.pipeline.iceberg),
     )
 
 
@@ -121,13 +123,16 @@ def open_tables(
     spark: "SparkSession", where: Locations, declarations: "list[Declaration]", *, accept_loss: bool = False
 ) -> "Keeper":
     """Returns what keeps the pipeline's tables and those that were declared; it has to be closed."""
+    from holdfast.history.storage_options import is_remote
     from holdfast.spark.declared.replay import quarantine_anew
     from holdfast.spark.declared.tables import declared_tables
     from holdfast.spark.keeper import Keeper
     from holdfast.spark.tables import pipeline_tables
+    from holdfast.spark.views import Views
 
     tables = (*pipeline_tables(where.devices), *declared_tables(declarations))
-    keeper = Keeper(spark, where.history, where.tables, tables=tables, accept_loss=accept_loss)
+    views = Views(where.iceberg, where.data if is_remote(where.tables) else Path(where.tables))
+    keeper = Keeper(spark, where.history, where.tables, tables=tables, accept_loss=accept_loss, views=views)
     try:
         quarantine_anew(keeper, declarations)
     except BaseException:

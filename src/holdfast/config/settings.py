@@ -217,6 +217,11 @@ class Pipeline(Section):
         default=None,
         description="A file that declares tables of one's own, such as `pipeline.toml`, for `holdfast pipeline run`.",
     )
+    iceberg: Names = Field(
+        default=[],
+        description="Tables whose files `holdfast pipeline run` also keeps as an Iceberg table, for readers who know "
+        "only that: names such as `retained`, and of declared tables. Needs `holdfast-mqtt[iceberg]`.",
+    )
 
 
 class Limits(Section):

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.fs as fs
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
@@ -28,7 +29,6 @@ HINT: Final = f"{FOLDER}/metadata/version-hint.text"
 CATALOG_NAME: Final = "iceberg.db"
 NAMESPACE: Final = "holdfast"
 DEFAULT_NAME_MAPPING: Final = "schema.name-mapping.default"
-NAME: Final = f"{NAMESPACE}.history"
 PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "5",
@@ -48,10 +48,11 @@ STORE_OPTIONS: Final = {
 
 
 class IcebergView:
-    """`data` is the data folder, where the catalog lies. All of these raise StoreError."""
+    """The view of a table, by its name. `data` is the folder where the catalog lies. All of these raise StoreError."""
 
-    def __init__(self, at: At, data: Path) -> None:
-        self.place = place_of(at)
+    def __init__(self, at: At, data: Path, table: str = "history", schema: pa.Schema | None = None) -> None:
+        self.place, self.schema = place_of(at), arrow_schema() if schema is None else schema
+        self.name, self.what = f"{NAMESPACE}.{table}", f"the Iceberg view of {table}"
         self.root = self.place.uri if self.place.folder is None else f"file://{self.place.folder.absolute()}"
         options = self.place.options or {}
         told = {STORE_OPTIONS[name]: value for name, value in options.items() if name in STORE_OPTIONS}
@@ -64,21 +65,21 @@ class IcebergView:
                 task.file.file_path: task.file for task in self.table.scan().plan_files()
             }
         except Exception as error:
-            raise StoreError(f"the Iceberg view of the history cannot be opened: {first_line(error)}") from error
+            raise StoreError(f"{self.what} cannot be opened: {first_line(error)}") from error
 
     def opened(self) -> Table:
         """The table, made anew where there is none, where it is about another place, or where its metadata is gone."""
         location = f"{self.root}/{FOLDER}"
         try:
-            table = self.catalog.load_table(NAME)
+            table = self.catalog.load_table(self.name)
             if table.location() == location:
                 return table
-            self.catalog.drop_table(NAME)
+            self.catalog.drop_table(self.name)
         except NoSuchTableError:
             pass
         except Exception:  # metadata that is gone or damaged can be had again
-            self.catalog.drop_table(NAME)
-        table = self.catalog.create_table(NAME, arrow_schema(), location=location, properties=dict(PROPERTIES))
+            self.catalog.drop_table(self.name)
+        table = self.catalog.create_table(self.name, self.schema, location=location, properties=dict(PROPERTIES))
         with table.transaction() as change:
             change.set_properties({DEFAULT_NAME_MAPPING: table.schema().name_mapping.model_dump_json()})
         return table
@@ -101,7 +102,7 @@ class IcebergView:
             self.known = {path: file for path, file in self.known.items() if path in wanted} | added
             self.say_newest()
         except Exception as error:
-            raise StoreError(f"the Iceberg view of the history cannot be written: {first_line(error)}") from error
+            raise StoreError(f"{self.what} cannot be written: {first_line(error)}") from error
         return True
 
     def say_newest(self) -> None:
@@ -129,7 +130,7 @@ class IcebergView:
                 files.delete_file(path)
             return len(dead)
         except Exception as error:
-            raise StoreError(f"the Iceberg view of the history cannot be written: {first_line(error)}") from error
+            raise StoreError(f"{self.what} cannot be written: {first_line(error)}") from error
 
     def needed(self) -> set[str]:
         """The names of the files that the newest metadata refers to."""
@@ -145,7 +146,7 @@ class IcebergView:
         client and user of each file there was.
         """
         try:
-            self.catalog.drop_table(NAME)
+            self.catalog.drop_table(self.name)
             files = self.place.filesystem()
             for info in files.get_file_info(fs.FileSelector(FOLDER, recursive=True, allow_not_found=True)):
                 if info.is_file:
@@ -153,7 +154,7 @@ class IcebergView:
             self.table = self.opened()
             self.known = {}
         except Exception as error:
-            raise StoreError(f"the Iceberg view of the history cannot be written: {first_line(error)}") from error
+            raise StoreError(f"{self.what} cannot be written: {first_line(error)}") from error
         self.follow(delta)
 
     def close(self) -> None:

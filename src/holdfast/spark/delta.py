@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.forget import forget_versions
 from holdfast.history.place import Place
-from holdfast.history.storage_options import redacted, storage_options
+from holdfast.history.storage_options import is_remote, redacted, storage_options
 from holdfast.spark.derived import DerivedTable
 from holdfast.spark.store import filesystem_of, parquet_frame
 
@@ -108,6 +108,10 @@ class Table:
     @property
     def rows(self) -> int:
         return sum(file.rows for file in self.files)
+
+    @property
+    def delta(self) -> DeltaTable:
+        return self._delta
 
     @property
     def version(self) -> int:
@@ -206,6 +210,16 @@ class Table:
         self._delta.create_checkpoint()
         self._delta.cleanup_metadata()
         self._delta.update_incremental()
+
+
+def is_table(root: str) -> bool:
+    """Whether there is a table in a folder or at an address. Raises StoreError where its store does not say."""
+    if not is_remote(root) and not Path(root).is_dir():
+        return False
+    try:
+        return Place(root).exists()
+    except (DeltaError, OSError) as error:
+        raise StoreError(f"the table at {root} cannot be opened: {redacted(str(error))}") from None
 
 
 def absolute(path: str) -> str:

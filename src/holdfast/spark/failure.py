@@ -31,8 +31,16 @@ CODED = re.compile(r"(\[[A-Z][A-Z0-9_.]+\] .+)")
 CAUSE = re.compile(r"^(?:: |Caused by: )([\w.$]+): (.+)$", re.MULTILINE)
 RAISED = re.compile(r"^(\w[\w.]*(?:Error|Exception|Interrupt|Exit)(?:: .+)?)$", re.MULTILINE)
 STATE = re.compile(r"\s*SQLSTATE: \w+.*$")
+# Spark starts a Python process for a stream's source and gives it ten seconds, whatever is set. A busy machine may need
+# them for imports alone.
+SLOW_START = "Python worker failed to connect back"
 # What is found in an error, and what helps.
 REMEDIES = (
+    (
+        (SLOW_START,),
+        "a Python process did not start within the ten seconds that Spark gives it: "
+        "run again when the machine is less busy",
+    ),
     (("OutOfMemoryError", "GC overhead limit exceeded"), "Spark ran out of memory: give it more with --memory"),
     (
         ("No space left on device", "Disk quota exceeded"),

@@ -28,13 +28,11 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import StoreError
-from holdfast.spark.failure import retry_on_vacuumed_files
+from holdfast.spark.failure import SLOW_START, retry_on_vacuumed_files
 from holdfast.spark.keeper import Keeper, bound_arrow_batches
 
 CHECKPOINTS = "_checkpoints"
-# Spark starts a Python process for a source and gives it ten seconds, which a busy machine may need for imports alone.
-SLOW_START = "Python worker failed to connect back"
-MOST_SLOW_STARTS = 5
+MOST_SLOW_STARTS = 10
 
 
 class Step(NamedTuple):

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.schema import COLUMNS, arrow_schema
+from holdfast.history.storage_options import is_remote
 from holdfast.spark import erase, leaves
 from holdfast.spark.delta import CLOSED, DataFile, Table, absolute
 from holdfast.spark.derived import Batch, DerivedTable
@@ -33,6 +34,7 @@ from holdfast.spark.merge import Part, merge, passes
 from holdfast.spark.ranges import History
 from holdfast.spark.store import parquet_frame
 from holdfast.spark.tables import DEFAULT_TEMPLATE, pipeline_tables
+from holdfast.spark.views import Views
 
 
 def gather(spark: SparkSession, table: Table, files: Sequence[DataFile], size: int) -> list[AddAction]:
@@ -95,8 +97,9 @@ class Lock:
 
     def __init__(self, root: str) -> None:
         path = Path(root) / ".lock"
-        if "://" in root:  # of this machine only; others are told by the store, which takes one commit of a number
-            path = Path(tempfile.gettempdir()) / f"holdfast-pipeline-{zlib.crc32(root.encode()):08x}.lock"
+        if is_remote(root):  # of this machine only; others are told by the store, which takes one commit of a number
+            name = f"holdfast-pipeline-{os.getuid()}-{zlib.crc32(root.encode()):08x}.lock"
+            path = Path(tempfile.gettempdir()) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[str] = open(path, "a+")  # noqa: SIM115 - held for the life of the run
         try:
@@ -129,21 +132,23 @@ class Keeper:
         template: str = DEFAULT_TEMPLATE,
         tables: Sequence[DerivedTable] | None = None,
         accept_loss: bool = False,
+        views: Views | None = None,
     ) -> None:
-        self.spark, self.accept_loss = spark, accept_loss
+        self.spark, self.accept_loss, self.views = spark, accept_loss, views or Views()
         self.history = History(history)
         self.root = absolute(root)
-        self.lock = Lock(self.root) if "://" not in self.root else None
+        self.lock = Lock(self.root)
         try:
             kept = pipeline_tables(template) if tables is None else tables
             self.tables = {value.name: Table(f"{self.root}/{value.name}", value) for value in kept}
+            self.views.open(self.tables)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        if self.lock is not None:
-            self.lock.release()
+        self.views.close()
+        self.lock.release()
 
     @property
     def following(self) -> tuple[str, ...]:
@@ -257,7 +262,9 @@ class Keeper:
         if not ready:
             return 0
         with self._held(self.tables):
-            return erase.follow(self.tables, ready)
+            gone = erase.follow(self.tables, ready)
+            self.views.begin_anew()
+            return gone
 
     def summarise(self, now: datetime) -> None:
         """Make the tables that are summaries of others anew."""
@@ -289,6 +296,7 @@ class Keeper:
 
     def tidy(self, keep_s: float, *, whole: bool = False) -> None:
         """Delete files that no version has used for so long; `whole` folds the tables' logs too."""
+        self.views.follow(keep_s)
         for table in self.tables.values():
             with table.lock:
                 table.sweep(keep_s)

@@ -1,14 +1,12 @@
 """The retained set as it was: from intervals where they reach, by replay of history otherwise, with the same answer."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import NamedTuple
 
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.errors import UsageError
-from holdfast.spark.delta import Table, absolute
+from holdfast.spark.delta import Table, absolute, is_table
 from holdfast.spark.fold import holding, matching
 from holdfast.spark.options import micros
 from holdfast.spark.ranges import History
@@ -47,10 +45,8 @@ def retained_at(
 
 
 def _intervals(root: str) -> Table | None:
-    path = f"{absolute(root)}/retained_intervals"
-    if "://" not in path and not Path(path).is_dir():
-        return None
-    return Table(path, INTERVALS_TABLE) if DeltaTable.is_deltatable(path) else None
+    path = f"{absolute(root)}/{INTERVALS_TABLE.name}"
+    return Table(path, INTERVALS_TABLE) if is_table(path) else None
 
 
 def _clock(history: History, as_of: int | datetime | None) -> datetime:
