@@ -90,10 +90,10 @@ def test_rooms_of_the_core_know_of_what_is_above_them_only_the_objects_that_they
     assert found == meant
 
 
-def test_spark_imports_how_the_history_is_written_and_erased_rules_and_errors_and_nothing_else_of_ours() -> None:
+def test_spark_imports_how_the_history_is_written_shown_and_erased_rules_and_errors_and_nothing_else_of_ours() -> None:
     graph = grimp.build_graph("holdfast", "holdfast_mqtt_stream", cache_dir=None)
     history = {"holdfast.history.schema", "holdfast.history.erased", "holdfast.history.forget"}
-    history |= {"holdfast.history.place", "holdfast.history.storage_options"}
+    history |= {"holdfast.history.place", "holdfast.history.storage_options", "holdfast.history.iceberg"}
     allowed = {"holdfast", "holdfast.errors", "holdfast.problem", "holdfast.quantity", *history}
     for module in graph.modules:
         if module.startswith(("holdfast.spark", "holdfast_mqtt_stream")):
