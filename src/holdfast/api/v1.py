@@ -375,6 +375,7 @@ async def whoami(request: Request, services: ServicesDep) -> Response:
     )
 
 
+            "sees_all": caller is not None and caller.sees_all,
 @router.post("/login", tags=["broker"], summary="Log in with a cookie", response_model=Who)
 async def login(request: Request, services: ServicesDep, given: Credentials) -> Response:
     if services.authenticator.is_open:
@@ -382,7 +383,8 @@ async def login(request: Request, services: ServicesDep, given: Credentials) -> 
     caller = await services.authenticator.check(given.username, encode_text(given.password), address_of(request))
     if caller is None:
         raise Problem(401, "user name or password is wrong")
-    answer = JSONResponse({"known": True, "name": caller.name, "admin": caller.admin, "login": True})
+    known = {"known": True, "name": caller.name, "admin": caller.admin, "sees_all": caller.sees_all, "login": True}
+    answer = JSONResponse(known)
     token = services.authenticator.log_in(caller)
     answer.set_cookie(
         COOKIE, token, LOGIN_S, httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/"

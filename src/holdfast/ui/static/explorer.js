@@ -25,7 +25,7 @@ export function explorer(page, query) {
   /** @type {State} */
   const state = { topic: null, at: 0, q: "" };
   /** @type {Who} */
-  let who = { known: true, name: null, admin: true, login: false };
+  let who = { known: true, name: null, admin: true, sees_all: true, login: false };
   let hasHistory = false;
   /** @type {ReturnType<typeof messageView> | null} */
   let view = null;
