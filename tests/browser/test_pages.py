@@ -429,6 +429,8 @@ def test_every_finding_has_its_action_and_counts_are_true(anna: Visit, api: Api,
     commands = page.locator("#hygiene-commands")
     commands.locator(".all").click()
     expect(page.locator("dialog")).to_contain_text(unique.topic("lamp/set"))
+    expect(discovery).to_contain_text("may be well")
+    expect(discovery.locator(".all")).to_have_count(0)  # not before the broker has listened for a day
     page.click("dialog button.danger")
     expect(page.locator("#hygiene-commands h2")).to_have_text("Retained commands: 0")
     page.click(".toast >> nth=-1 >> text=Undo")
