@@ -521,7 +521,9 @@ def test_an_empty_broker_says_how_to_send_the_first_message(
     broker = start_broker(listen=LISTEN)
     page = browser.new_page()
     page.goto(f"http://127.0.0.1:{broker.ports['http']}/")
-    expect(page.locator(".welcome pre")).to_contain_text("holdfast pub")
+    expect(page.locator(".welcome pre")).to_contain_text(f"holdfast pub -p {broker.port} -t ")
+    expect(page.locator(".number", has_text="Disk free")).to_be_visible()
+    expect(page.locator(".number").last).to_contain_text("Up for")
     with Api(broker) as api:
         api.set("first")
         until(lambda: page.locator(".welcome").is_visible(), lambda shown: not shown)
