@@ -40,6 +40,9 @@ def test_a_bridge_is_tried_out_added_shown_and_ended(visit: Visit, two: list[Bro
     visit.open("bridges")
     expect(page.locator("#page")).to_contain_text("There are none.")
     page.click("text=Add a bridge…")
+    boxes = [page.locator(f"dialog [name={name}]").bounding_box() for name in ("name", "address", "username")]
+    places = [(round(box["x"]), box["width"] > 280) for box in boxes if box]
+    assert places == [(places[0][0], True)] * 3, "one field below the other, as wide as the dialog"
     page.fill("dialog [name=name]", "other")
     page.fill("dialog [name=address]", f"mqtt://127.0.0.1:{two[1].port}")
     page.fill("dialog [name=topic]", "sensors/# both 1\ncommands/# in 1")

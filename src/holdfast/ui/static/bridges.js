@@ -60,19 +60,19 @@ export function bridges(page) {
       ...(username.value ? { username: username.value } : {}), ...(password.value ? { password: password.value } : {}),
     });
     const tested = h("p", { class: "soft", role: "status" });
-    const answer = await ask("Add a bridge", h("div", { class: "fields" },
+    const answer = await ask("Add a bridge", h("div", { class: "form" },
       h("label", {}, "Name", name), h("label", {}, "Address of the other broker", address),
-      h("label", {}, "Topics, a line each: PATTERN out|in|both QOS LOCAL-PREFIX REMOTE-PREFIX", topics),
+      h("label", {}, "Topics, one per line: PATTERN out|in|both QOS LOCAL-PREFIX REMOTE-PREFIX", topics),
       h("label", {}, "User name there", username), h("label", {}, "Password or token", password),
-      h("button", { type: "button", onclick: async () => {
-        fill(tested, "trying");
+      h("div", { class: "buttons" }, h("button", { type: "button", onclick: async () => {
+        fill(tested, "trying…");
         try {
           const { addresses } = await call("POST", "/api/v1/bridges/test", {}, told());
           fill(tested, addresses.map((one) => `${one.address}: ${one.error || (one.refused.length ? `refuses ${one.refused.join(", ")}` : "works")}`).join("; "));
         } catch (error) {
           fill(tested, error.message);
         }
-      } }, "Try it out"), tested),
+      } }, "Try it out")), tested),
     [{ name: "yes", label: "Add", class: "main" }, { name: null, label: "Cancel" }],
     async () => {
       try {
