@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from broker_process import BrokerProcess, start_holdfast
-from browser_visit import Visit
+from browser_visit import Visit, broken_titles
 from http_api import LISTEN
 
 pytestmark = pytest.mark.timeout(400)
@@ -53,6 +53,9 @@ def test_a_bridge_is_tried_out_added_shown_and_ended(visit: Visit, two: list[Bro
     expect(row.locator(".state")).to_have_text("connected", timeout=60_000)
     expect(row).to_contain_text("sensors/# both 1")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert broken_titles(page) == []
+    page.set_viewport_size({"width": 768, "height": 844})
+    assert page.evaluate("[...document.querySelectorAll('.wide')].every((one) => one.scrollWidth <= one.clientWidth)")
     row.locator("button.danger").click()
     page.click("dialog button.danger")
     expect(row).to_have_count(0, timeout=60_000)

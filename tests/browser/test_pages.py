@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from axe import serious_findings
 from broker_process import BrokerProcess, Unique, start_holdfast
-from browser_visit import Visit
+from browser_visit import Visit, broken_titles
 from http_api import LISTEN, Api, until
 from password_file import write_password_file
 
@@ -151,24 +151,6 @@ def test_every_page_fits_breaks_no_word_and_axe_finds_nothing_serious(anna: Visi
 
 CUT = """[...document.querySelectorAll('.list .scroll')].filter((one) => one.scrollWidth > one.clientWidth)
     .map((one) => `${one.getAttribute('aria-label')}: ${one.scrollWidth} in ${one.clientWidth}`)"""
-
-
-def broken_titles(page: Page) -> list[str]:
-    """Titles, states and buttons that stand on more lines than they have words."""
-    found: list[str] = page.evaluate(
-        """() => [...document.querySelectorAll('main th, main button, main .state, nav a')].filter((one) => {
-            if (!one.offsetParent || one.classList.contains('link')) return false;
-            const walk = document.createTreeWalker(one, NodeFilter.SHOW_TEXT);
-            for (let text = walk.nextNode(); text; text = walk.nextNode()) {
-                const range = document.createRange();
-                range.selectNodeContents(text);
-                const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
-                if (lines > text.data.trim().split(/[ -]+/).length) return true;
-            }
-            return false;
-        }).map((one) => one.textContent)"""
-    )
-    return found
 
 
 def small_targets(page: Page) -> list[str]:
