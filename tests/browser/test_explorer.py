@@ -18,8 +18,6 @@ from http_api import LISTEN, Api, until
 from password_file import write_password_file
 
 pytestmark = pytest.mark.timeout(180)
-expect.set_options(timeout=60_000)  # a moment of 100 000 topics is read in seconds where others use the machine too
-
 PHONE = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark", "has_touch": True}
 SIZES = [
     PHONE,
