@@ -27,3 +27,21 @@ class Visit:
 
     def row(self, path: str) -> str:
         return f'.row[data-path="{path}"]'
+
+
+def broken_titles(page: Page) -> list[str]:
+    """Titles, states and buttons that stand on more lines than they have words."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll('main th, main button, main .state, nav a')].filter((one) => {
+            if (!one.offsetParent || one.classList.contains('link')) return false;
+            const walk = document.createTreeWalker(one, NodeFilter.SHOW_TEXT);
+            for (let text = walk.nextNode(); text; text = walk.nextNode()) {
+                const range = document.createRange();
+                range.selectNodeContents(text);
+                const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
+                if (lines > text.data.trim().split(/[ -]+/).length) return true;
+            }
+            return false;
+        }).map((one) => one.textContent)"""
+    )
+    return found

@@ -42,7 +42,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 
 def test_without_keys_and_users_this_machine_may_do_everything(api: Api) -> None:
-    assert api.ok("GET", "/api/v1/whoami") == {"known": True, "name": "", "admin": True, "login": False}
+    assert api.ok("GET", "/api/v1/whoami") == {
+        "known": True,
+        "name": "",
+        "admin": True,
+        "sees_all": True,
+        "login": False,
+    }
 
 
 def test_without_keys_and_users_a_foreign_host_name_is_refused(api: Api) -> None:
@@ -95,6 +101,7 @@ def test_a_user_sees_and_changes_what_the_access_rules_give(guarded: BrokerProce
         assert api.delete("/api/v1/retained", params={"filter": "#"}).json()["count"] == 2
         assert [one["path"] for one in api.ok("GET", "/api/v1/tree")["children"]] == ["anna"]
         assert api.ok("GET", "/api/v1/retained/usage")["count"] == 2
+        assert api.ok("GET", "/api/v1/whoami")["sees_all"] is False
         for path in ("/api/v5/clients", "/api/v5/subscriptions", "/api/v1/hygiene"):
             assert api.get(path).status_code == 403, path
         assert api.delete("/api/v5/mqtt/retainer/messages").status_code == 403

@@ -75,3 +75,16 @@ def test_a_moment_that_makes_no_sense_publishes_nothing(
     answer = api.post("/api/v1/publish", json=body)
     assert (answer.status_code, told in answer.json()["detail"]) == (400, True), answer.text
     assert api.topics(filter=unique.topic()) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ('{"topic": ', "body: not JSON, expecting value at character 10"),
+        ("[1]", "body: input should be a valid dictionary or object to extract fields from"),
+        ('{"topic": ""}', "topic: string should have at least 1 character"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_told_with_what_is_wrong_and_where(api: Api, body: str, told: str) -> None:
+    answer = api.post("/api/v1/publish", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["detail"]) == (422, told)

@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser
 
 from broker_process import MOSQUITTO, BrokerProcess, start_holdfast, under_test
 from browser_visit import Visit
+from chromium import PATIENCE_MS
 from http_api import LISTEN, Api
 
 MANY = 100_000
-PATIENCE_MS = 60_000  # a moment of 100 000 topics is read in seconds where others use the machine too
-
-expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="module")

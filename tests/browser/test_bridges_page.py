@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from broker_process import BrokerProcess, start_holdfast
-from browser_visit import Visit
+from browser_visit import Visit, broken_titles
 from http_api import LISTEN
 
 pytestmark = pytest.mark.timeout(400)
@@ -40,6 +40,9 @@ def test_a_bridge_is_tried_out_added_shown_and_ended(visit: Visit, two: list[Bro
     visit.open("bridges")
     expect(page.locator("#page")).to_contain_text("There are none.")
     page.click("text=Add a bridge…")
+    boxes = [page.locator(f"dialog [name={name}]").bounding_box() for name in ("name", "address", "username")]
+    places = [(round(box["x"]), box["width"] > 280) for box in boxes if box]
+    assert places == [(places[0][0], True)] * 3, "one field below the other, as wide as the dialog"
     page.fill("dialog [name=name]", "other")
     page.fill("dialog [name=address]", f"mqtt://127.0.0.1:{two[1].port}")
     page.fill("dialog [name=topic]", "sensors/# both 1\ncommands/# in 1")
@@ -50,6 +53,9 @@ def test_a_bridge_is_tried_out_added_shown_and_ended(visit: Visit, two: list[Bro
     expect(row.locator(".state")).to_have_text("connected", timeout=60_000)
     expect(row).to_contain_text("sensors/# both 1")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert broken_titles(page) == []
+    page.set_viewport_size({"width": 768, "height": 844})
+    assert page.evaluate("[...document.querySelectorAll('.wide')].every((one) => one.scrollWidth <= one.clientWidth)")
     row.locator("button.danger").click()
     page.click("dialog button.danger")
     expect(row).to_have_count(0, timeout=60_000)

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import wire
-from browser_visit import Visit
+from browser_visit import Visit, broken_titles
 from cluster_nodes import ClusterNodes
 
 pytestmark = pytest.mark.timeout(400)
@@ -70,6 +70,7 @@ def test_the_page_fits_on_a_phone(visit: Visit) -> None:
     visit.open("cluster")
     expect(visit.page.locator("tr[data-node=c]")).to_be_attached()
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert broken_titles(visit.page) == []
 
 
 def test_a_node_is_drained_after_a_question(visit: Visit, cluster: ClusterNodes) -> None:

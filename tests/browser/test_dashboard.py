@@ -390,6 +390,12 @@ def test_the_api_page_lists_the_operations(visit: Visit) -> None:
     expect(visit.page.locator(".operation", has_text="/api/v1/retained").first).to_be_visible()
     visit.page.locator(".operation summary").first.click()
     expect(visit.page.locator(".operation[open] table").first).to_be_visible()
+    for width in (390, 1280):
+        visit.page.set_viewport_size({"width": width, "height": 800})
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+        broken = """[...document.querySelectorAll('.operation[open] td:first-child code')]
+            .filter((one) => one.getClientRects().length > 1).map((one) => one.textContent)"""
+        assert visit.page.evaluate(broken) == [], width
 
 
 def test_an_operation_is_tried_from_the_api_page(visit: Visit, api: Api, unique: Unique) -> None:

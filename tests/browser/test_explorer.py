@@ -500,7 +500,7 @@ def test_an_empty_broker_shows_how_to_send_the_first_message(
     broker = start_broker(listen=LISTEN)
     page = browser.new_page()
     page.goto(f"http://127.0.0.1:{broker.ports['http']}/#explorer")
-    expect(page.locator(".begin")).to_contain_text("holdfast pub -r -t hello/world -m 'it works'")
+    expect(page.locator(".begin")).to_contain_text(f"holdfast pub -p {broker.port} -r -t hello/world")
     assert serious_findings(page) == []
     page.click(".begin .first")
     expect(page.locator("dialog input[name=topic]")).to_have_value("hello/world")

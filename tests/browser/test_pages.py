@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from axe import serious_findings
 from broker_process import BrokerProcess, Unique, start_holdfast
-from browser_visit import Visit
+from browser_visit import Visit, broken_titles
 from http_api import LISTEN, Api, until
 from password_file import write_password_file
 
@@ -137,26 +137,13 @@ def test_every_page_fits_breaks_no_word_and_axe_finds_nothing_serious(anna: Visi
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
         assert serious_findings(page) == [], name
         assert broken_titles(page) == [], name
+        assert page.evaluate(CUT) == [], name
         if width < 400:
             assert small_targets(page) == [], name
 
 
-def broken_titles(page: Page) -> list[str]:
-    """Titles, states and buttons that stand on more lines than they have words."""
-    found: list[str] = page.evaluate(
-        """() => [...document.querySelectorAll('main th, main button, main .state, nav a')].filter((one) => {
-            if (!one.offsetParent || one.classList.contains('link')) return false;
-            const walk = document.createTreeWalker(one, NodeFilter.SHOW_TEXT);
-            for (let text = walk.nextNode(); text; text = walk.nextNode()) {
-                const range = document.createRange();
-                range.selectNodeContents(text);
-                const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
-                if (lines > text.data.trim().split(/[ -]+/).length) return true;
-            }
-            return false;
-        }).map((one) => one.textContent)"""
-    )
-    return found
+CUT = """[...document.querySelectorAll('.list .scroll')].filter((one) => one.scrollWidth > one.clientWidth)
+    .map((one) => `${one.getAttribute('aria-label')}: ${one.scrollWidth} in ${one.clientWidth}`)"""
 
 
 def small_targets(page: Page) -> list[str]:
@@ -180,7 +167,7 @@ def test_nothing_of_the_pages_is_shown_before_the_login_and_admin_pages_to_admin
     expect(page.locator("#nav")).to_be_hidden()
     expect(page.locator("#docs")).to_be_hidden()
     log_in(page, base, "bob", "pw2")
-    assert page.locator("#nav a").all_text_contents() == ["Overview", "Explorer", "Hygiene"]
+    assert page.locator("#nav a").all_text_contents() == ["Overview", "Explorer"]
     page.click("#logout")
     expect(page.locator(".login")).to_be_visible()
     log_in(page, base, "anna", "pw1")
@@ -333,6 +320,9 @@ def test_a_client_is_banned_and_the_ban_is_lifted(anna: Visit, house: BrokerProc
     with house.client() as client:
         client.connect(name, username="anna", password=b"pw1")
         anna.open(f"clients?search={name}&client={name}")
+        size = "(one) => getComputedStyle(one).fontSize"
+        sizes = {page.locator(f".detailed .{name}").evaluate(size) for name in ("ends", "bans")}
+        assert len(sizes) == 1
         page.click(".detailed .bans")
         page.fill("dialog input[name=reason]", "too loud")
         page.click("dialog button.danger")
@@ -414,6 +404,8 @@ def test_every_finding_has_its_action_and_counts_are_true(anna: Visit, api: Api,
     discovery = page.locator("#hygiene-discovery")
     expect(discovery.locator("h2")).to_have_text(f"Discovery without state: {found['discovery_count']}")
     assert discovery.locator("tbody tr").count() == 20 < found["discovery_count"]
+    expect(discovery).to_contain_text("may be well")
+    expect(discovery.locator(".all")).to_have_count(0)  # not before the broker has listened for a day
     discovery.get_by_role("button", name="Show all").click()
     expect(discovery.locator("tbody tr")).to_have_count(found["discovery_count"])
     discovery.locator("tbody tr", has_text=f"{unique}-0/").get_by_role("button").click()
@@ -512,7 +504,9 @@ def test_an_empty_broker_says_how_to_send_the_first_message(
     broker = start_broker(listen=LISTEN)
     page = browser.new_page()
     page.goto(f"http://127.0.0.1:{broker.ports['http']}/")
-    expect(page.locator(".welcome pre")).to_contain_text("holdfast pub")
+    expect(page.locator(".welcome pre")).to_contain_text(f"holdfast pub -p {broker.port} -t ")
+    expect(page.locator(".number", has_text="Disk free")).to_be_visible()
+    expect(page.locator(".number").last).to_contain_text("Up for")
     with Api(broker) as api:
         api.set("first")
         until(lambda: page.locator(".welcome").is_visible(), lambda shown: not shown)

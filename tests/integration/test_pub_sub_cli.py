@@ -401,6 +401,17 @@ def test_refused_connection_exits_with_the_reason(start_broker: Callable[..., Br
         assert "refused the connection: not authorized" in done.stderr.decode()
 
 
+def test_a_refused_subscription_is_explained_where_the_protocol_gives_no_reason(
+    start_broker: Callable[..., BrokerProcess], call: Call, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[access]]\npermission = "deny"\naction = "subscribe"\nfilter = "a/#"\n')
+    running = start_broker(args=("--config", str(rules)))
+    for version, code, why in (("311", 128, "the access rules do not allow it"), ("5", 135, "not authorized")):
+        done = call("sub", "-p", running.port, "-V", version, "-t", "a/#", "-W", "5")
+        assert (done.returncode, why in done.stderr.decode()) == (code, True), done.stderr
+
+
 ONE_LINERS = [
     (["pub", "-p", "1", "-t", "a", "-m", "x"], "could not connect to localhost:1: refused - is the broker running?"),
     (["sub", "-h", "no.such.host.invalid", "-t", "a"], "could not connect to no.such.host.invalid:1883"),

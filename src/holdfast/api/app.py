@@ -58,7 +58,7 @@ class SecureHeaders:
 def make_app(services: Services, cors: list[str]) -> ASGIApp:
     app = FastAPI(
         title="Holdfast",
-        summary="The broker's retained messages, their past, and what goes on around them.",
+        summary="Retained messages and their history, clients, and the state of the broker.",
         version=services.status.version,
         docs_url=None,
         redoc_url=None,

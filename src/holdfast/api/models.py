@@ -271,9 +271,12 @@ class Overview(BaseModel):
 
 
 class Who(BaseModel):
+    """`sees_all`: no access rule hides a topic, so reports about all of them are answered."""
+
     known: bool
     name: str | None
     admin: bool
+    sees_all: bool
     login: bool
 
 

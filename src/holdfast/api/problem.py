@@ -3,6 +3,7 @@ those.
 """
 
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -86,11 +87,16 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 
 async def on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = [
-        f"{'.'.join(str(part) for part in one['loc'] if part not in ('query', 'body', 'path'))}: {one['msg'].lower()}"
-        for one in error.errors()
-    ]
+    found = [what_is_wrong(one) for one in error.errors()]
     return response(400 if request.url.path.startswith("/api/v5/") else 422, "; ".join(found), {"problems": found})
+
+
+def what_is_wrong(one: dict[str, Any]) -> str:
+    """What pydantic found, as a field and what was expected of it."""
+    where = ".".join(str(part) for part in one["loc"] if part not in ("query", "body", "path"))
+    if one["type"] == "json_invalid":
+        return f"body: not JSON, {one['ctx']['error'].lower()} at character {where}"
+    return f"{where or 'body'}: {one['msg'].lower().removeprefix('value error, ')}"
 
 
 # The first that fits decides.

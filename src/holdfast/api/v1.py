@@ -53,21 +53,23 @@ from holdfast.service.retained import Removed
 
 router = APIRouter(prefix="/api/v1", responses=RESPONSES, route_class=LargeBodyRoute)
 
-Limit = Annotated[int, Query(ge=1, le=1000, description="Entries on a page at most.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries per page.")]
 Topic = Annotated[str, Query(min_length=1, max_length=65535, description="A topic, without wildcards.")]
 Filter = Annotated[str, Query(min_length=1, max_length=65535, description="A topic filter.")]
 Prefix = Annotated[
-    str | None, Query(max_length=65535, description="Levels above the wanted ones, without the last slash; none: root.")
+    str | None, Query(max_length=65535, description="The parent level, without a trailing slash; omit it for the root.")
 ]
-Days = Annotated[float, Query(ge=0, le=36500, description="How long ago counts as long ago, in days.")]
+Days = Annotated[float, Query(ge=0, le=36500, description="How many days without a write count as long.")]
 PAGE_BYTES = 4 << 20
 AtMs = Annotated[int, Query(ge=0, le=MAX_MS, description="A moment, in milliseconds since 1970.")]
 
 
 class ListQuery(Conditions):
-    limit: int = Field(100, ge=1, le=1000, description="Messages on a page at most.")
-    payload: bool = Field(False, description="Whole messages instead of summaries; then pages end at 4 MiB too.")
-    cursor: str = Field("", max_length=100, description="`next` of the page before; then the rest is ignored.")
+    limit: int = Field(100, ge=1, le=1000, description="Maximum number of messages per page.")
+    payload: bool = Field(False, description="Whole messages instead of summaries; pages then also end at 4 MiB.")
+    cursor: str = Field(
+        "", max_length=100, description="`next` from the previous page; everything else is then ignored."
+    )
 
 
 class DeleteQuery(Conditions):
@@ -153,7 +155,7 @@ async def delete_message(services: ServicesDep, caller: CallerDep, topic: Topic)
 async def operations(
     services: ServicesDep,
     caller: CallerDep,
-    before: Annotated[int, Query(ge=0, le=2**62, description="`next` of the page before.")] = 0,
+    before: Annotated[int, Query(ge=0, le=2**62, description="`next` from the previous page.")] = 0,
     limit: Limit = 50,
 ) -> Response:
     """Newest first, as far as the history reaches. Administrators see everybody's, others their own."""
@@ -199,7 +201,7 @@ async def tree(
     services: ServicesDep,
     caller: CallerDep,
     prefix: Prefix = None,
-    after: Annotated[str, Query(max_length=65535, description="`next` of the page before.")] = "",
+    after: Annotated[str, Query(max_length=65535, description="`next` from the previous page.")] = "",
     limit: Limit = 200,
     at_ms: AtMs = 0,
 ) -> Response:
@@ -233,7 +235,10 @@ async def history(
 
 
 OneOrAll = Annotated[
-    str, Query(max_length=65535, description="Of this topic only; of all, which is for administrators.")
+    str,
+    Query(
+        max_length=65535, description="Only this topic; without it all topics, which only administrators may ask for."
+    ),
 ]
 
 
@@ -244,7 +249,7 @@ async def changes(
     from_ms: AtMs,
     to_ms: AtMs,
     topic: OneOrAll = "",
-    parts: Annotated[int, Query(ge=1, le=1000, description="Into how many parts that time is cut.")] = 100,
+    parts: Annotated[int, Query(ge=1, le=1000, description="Number of equal parts to divide that time into.")] = 100,
 ) -> Response:
     """How many retained messages were set or deleted in each part of a time."""
     need_changes(caller, topic)
@@ -282,7 +287,7 @@ async def retained_at(
     at_ms: AtMs = 0,
     offset: Annotated[int, Query(ge=0, le=2**62, description="After the publish with this offset.")] = 0,
     filter: Filter = "#",
-    after: Annotated[str, Query(max_length=65535, description="`next` of the page before.")] = "",
+    after: Annotated[str, Query(max_length=65535, description="`next` from the previous page.")] = "",
     limit: Limit = 100,
     search: Annotated[str, Query(max_length=1000, description="As in `/retained`.")] = "",
     hidden: Annotated[bool, Query(description="With the filter `#`: also topics that begin with `$`.")] = False,
@@ -334,7 +339,7 @@ async def hygiene(
     services: ServicesDep,
     caller: CallerDep,
     days: Days = 30,
-    expiring_s: Annotated[float, Query(ge=0, le=1e9, description="What counts as soon, for expiry.")] = 3600,
+    expiring_s: Annotated[float, Query(ge=0, le=1e9, description="How many seconds ahead count as soon.")] = 3600,
     depth: Annotated[int, Query(ge=1, le=16, description="Levels of the subtrees that are counted.")] = 2,
     limit: Limit = 50,
 ) -> Response:
@@ -348,7 +353,7 @@ async def hygiene(
 @router.get("/overview", tags=["broker"], summary="How the broker is doing", response_model=Overview)
 async def overview(
     services: ServicesDep,
-    points: Annotated[int, Query(ge=0, le=1440, description="Samples at most, the latest.")] = 0,
+    points: Annotated[int, Query(ge=0, le=1440, description="Maximum number of samples; the latest are returned.")] = 0,
     step_s: Annotated[int, Query(ge=1, le=60, description="Seconds between two samples: 1, 10 or 60.")] = 1,
 ) -> Response:
     if step_s not in STEPS:
@@ -370,6 +375,7 @@ async def whoami(request: Request, services: ServicesDep) -> Response:
             "known": known,
             "name": caller.name if caller is not None else None,
             "admin": caller is not None and caller.admin,
+            "sees_all": caller is not None and caller.sees_all,
             "login": not services.authenticator.is_open,
         }
     )
@@ -382,7 +388,8 @@ async def login(request: Request, services: ServicesDep, given: Credentials) -> 
     caller = await services.authenticator.check(given.username, encode_text(given.password), address_of(request))
     if caller is None:
         raise Problem(401, "user name or password is wrong")
-    answer = JSONResponse({"known": True, "name": caller.name, "admin": caller.admin, "login": True})
+    known = {"known": True, "name": caller.name, "admin": caller.admin, "sees_all": caller.sees_all, "login": True}
+    answer = JSONResponse(known)
     token = services.authenticator.log_in(caller)
     answer.set_cookie(
         COOKIE, token, LOGIN_S, httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/"

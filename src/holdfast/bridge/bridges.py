@@ -138,7 +138,7 @@ class Bridges:
         options = self.parse(told)
         there = self.running.get(options.name)
         if there is not None and there.origin == CONFIGURATION:
-            raise UsageError(f"bridge {options.name!r} stands in the configuration: change it there, and send SIGHUP")
+            raise UsageError(f"bridge {options.name!r} is in the configuration: change it there, and send SIGHUP")
         if there is not None and not replace:
             raise UsageError(f"a bridge {options.name!r} is there already; replace it, or choose another name")
         for one in self.running.values():
@@ -155,7 +155,7 @@ class Bridges:
     async def remove(self, name: str) -> None:
         """End a bridge, and forget what waits for the other side. Raises NotFound, or UsageError."""
         if self.find(name).origin == CONFIGURATION:
-            raise UsageError(f"bridge {name!r} stands in the configuration: take it out there, and send SIGHUP")
+            raise UsageError(f"bridge {name!r} is in the configuration: remove it there, and send SIGHUP")
         self.made.pop(name, None)
         self.write_made()
         async with self.changing:

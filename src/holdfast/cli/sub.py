@@ -20,7 +20,7 @@ from holdfast.client.endpoint import TlsOptions
 from holdfast.errors import ProtocolError, UsageError
 from holdfast.protocol.mqtt.packets import V5, Publish, SubscriptionRequest
 from holdfast.protocol.mqtt.properties import Properties
-from holdfast.protocol.mqtt.reasons import reason_name
+from holdfast.protocol.mqtt.reasons import SUBSCRIBE_FAILURE_311, reason_name
 
 COMMAND_CLASS: Final = PropertyCommand
 COMMANDS: Final = ("connect", "subscribe", "unsubscribe", "disconnect", "will")
@@ -308,7 +308,10 @@ class Listener:
             if reason >= 0x80
         ]
         for topic_filter, reason in refused:
-            complain(f"the broker refused the subscription to {topic_filter}: {reason_name(reason)}", job.quiet)
+            why = reason_name(reason)
+            if reason == SUBSCRIBE_FAILURE_311:  # the only code that 3.1.1 has for it
+                why = "it gave no reason; mostly it is that the access rules do not allow it"
+            complain(f"the broker refused the subscription to {topic_filter}: {why}", job.quiet)
         return refused[0][1] if len(refused) == len(job.requests) else 0
 
     async def _on_message(self, message: Publish | None) -> bool:

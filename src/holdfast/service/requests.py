@@ -33,14 +33,14 @@ class Conditions(BaseModel):
         "",
         max_length=1000,
         description="Part of the topic or the payload, for administrators also of the publisher's client id or user "
-        "name. Large and small letters are the same.",
+        "name. Case is ignored.",
     )
     client_id: str = Field("", max_length=TOPIC_MAX, description="Client id of the publisher.")
     username: str = Field("", max_length=TOPIC_MAX, description="User name of the publisher.")
-    min_size: int = Field(-1, ge=-1, description="Least bytes of payload; -1 is any.")
-    max_size: int = Field(-1, ge=-1, description="Most bytes of payload; -1 is any.")
-    older_than: float = Field(-1, ge=-1, le=1e10, description="Set at least so many seconds ago; -1 is any.")
-    newer_than: float = Field(-1, ge=-1, le=1e10, description="Set at most so many seconds ago; -1 is any.")
+    min_size: int = Field(-1, ge=-1, description="Minimum payload size in bytes; -1 means any.")
+    max_size: int = Field(-1, ge=-1, description="Maximum payload size in bytes; -1 means any.")
+    older_than: float = Field(-1, ge=-1, le=1e10, description="Set at least this many seconds ago; -1 means any.")
+    newer_than: float = Field(-1, ge=-1, le=1e10, description="Set at most this many seconds ago; -1 means any.")
     hidden: bool = Field(
         False, description="With the filter `#`: also topics that begin with `$`, which wildcards leave out."
     )

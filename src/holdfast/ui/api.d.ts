@@ -716,6 +716,7 @@ export interface Who {
   known: boolean;
   name: string | null;
   admin: boolean;
+  sees_all: boolean;
   login: boolean;
 }
 

@@ -24,7 +24,7 @@ export async function banning(given, after) {
   const length = h("select", { name: "length" }, LENGTHS.map(([seconds, label]) => h("option", { value: String(seconds) }, label)));
   const body = h("div", { class: "form" }, h("div", { class: "line" }, h("label", {}, "Ban", kind), h("label", { class: "grow" }, "Who", who)),
     h("div", { class: "line" }, h("label", {}, "For", length), h("label", { class: "grow" }, "Reason", reason)),
-    h("p", { class: "soft" }, "It lasts until the configuration is read again at the latest: a ban that is to stay belongs into [bans]."));
+    h("p", { class: "soft" }, "A reload of the configuration ends it early. For a permanent ban, use [bans] in the configuration."));
   const carryOut = async () => {
     if (!who.value) return "Expected somebody to ban.";
     const seconds = Number(length.value);
@@ -63,7 +63,7 @@ export function bans(page, query) {
   });
   const none = h("p", { class: "empty", hidden: true }, "Nobody is banned.");
   fill(page, h("h1", {}, "Bans"),
-    h("p", { class: "soft" }, "Those of the configuration, those added here, and addresses that failed to log in too often."),
+    h("p", { class: "soft" }, "From the configuration, added here, or automatic after too many failed logins from an address."),
     h("div", { class: "bar" }, search, h("button", { type: "button", class: "danger add", onclick: () => banning({}, look) }, "Ban…")),
     problem, h("section", { class: "card" }, total, none, table.element));
   /** @type {EmqxBan[]} */
@@ -94,7 +94,7 @@ export function bans(page, query) {
 
   /** @param {EmqxBan} one */
   async function lift(one) {
-    const answer = await ask(`Lift the ban of ${one.who}?`, h("p", {}, one.by === "configuration" ? "It stands in the configuration, and comes back when that is read again." : "It may connect again at once."),
+    const answer = await ask(`Lift the ban of ${one.who}?`, h("p", {}, one.by === "configuration" ? "It is in the configuration, and comes back when that is reloaded." : "It may connect again at once."),
       [{ name: "lift", label: "Lift", class: "main" }, { name: null, label: "Cancel" }]);
     if (answer !== "lift") return;
     try {

@@ -7,7 +7,7 @@ import { count, h, size } from "/static/dom.js";
 import { exactly } from "/static/moment.js";
 import { publish } from "/static/publish.js";
 
-/** @import { Who } from "../api.d.ts" */
+/** @import { ResourceReport, Who } from "../api.d.ts" */
 
 /** @param {{ who: Who, isEmpty: boolean, atMs: number, onChanged: () => void }} given */
 export function beginning({ who, isEmpty, atMs, onChanged }) {
@@ -19,16 +19,31 @@ export function beginning({ who, isEmpty, atMs, onChanged }) {
       h("kbd", {}, "←"), " ", h("kbd", {}, "→"), " close and open, letters jump to a name."));
 }
 
+/** The flags with which a client on the reader's machine reaches the broker.
+ * @param {ResourceReport["listeners"]} listeners */
+export function flagsTo(listeners) {
+  const { hostname } = location;
+  const host = /^(localhost$|127\.|\[::1\]$)/.test(hostname) ? "" : ` -h ${hostname}`;
+  const plain = listeners.find((one) => one.address.startsWith("tcp://"));
+  const port = plain?.address.split(":").at(-1) ?? "1883";
+  return `${host}${port === "1883" ? "" : ` -p ${port}`}${plain && !plain.anonymous ? " -u NAME -P PASSWORD" : ""}`;
+}
+
 /** @param {() => void} onChanged */
 function firstMessage(onChanged) {
-  const { hostname } = location;
-  const host = /^(localhost|127\.|\[::1\])/.test(hostname) ? "" : ` -h ${hostname}`;
+  const ours = h("pre", { tabindex: "0" });
+  const mosquittos = h("pre", { tabindex: "0" });
+  /** @param {ResourceReport["listeners"]} listeners */
+  const write = (listeners) => {
+    ours.textContent = `holdfast pub${flagsTo(listeners)} -r -t hello/world -m 'it works'`;
+    mosquittos.textContent = `mosquitto_pub${flagsTo(listeners)} -r -t hello/world -m 'it works'`;
+  };
+  write([]);
+  get("/api/v1/resources").then((found) => write(found.listeners), () => {}); // without the answer they name the usual port
   return h("div", { class: "begin" }, h("h2", {}, "Nothing is retained yet"),
-    h("p", {}, "Send the first message from a terminal on any machine that reaches the broker:"),
-    h("pre", { tabindex: "0" }, `holdfast pub${host} -r -t hello/world -m 'it works'`),
-    h("p", {}, "or with mosquitto's client, which takes the same options:"),
-    h("pre", { tabindex: "0" }, `mosquitto_pub${host} -r -t hello/world -m 'it works'`),
-    h("p", { class: "soft" }, "-r retains it: the broker keeps the last message of the topic, and it appears here at once. Another port than 1883 is named with -p."),
+    h("p", {}, "Send the first message from a terminal on any machine that can reach the broker:"), ours,
+    h("p", {}, "or with mosquitto's client, which takes the same options:"), mosquittos,
+    h("p", { class: "soft" }, "-r retains it: the broker keeps the last message of the topic, and it appears here at once."),
     h("div", { class: "buttons" }, h("button", { type: "button", class: "main first", onclick: async () => {
       if (await publish({ topic: "hello/world" })) onChanged();
     } }, "Send it from here…")));

@@ -2,11 +2,12 @@
 
 import { call, get } from "/static/api.js";
 import { ask, count, fill, h, size, span, toast } from "/static/dom.js";
+import { plainTable } from "/static/table.js";
 
 /** @import { Bridge } from "../api.d.ts" */
 
-/** @type {[string, string][]} */
-const COLUMNS = [["Bridge", ""], ["State", ""], ["In sync", ""], ["Waiting", "right"], ["Sent", "right"], ["Received", "right"], ["Address", ""], ["Topics", ""], ["Action", ""]];
+/** @type {(string | [string, string])[]} */
+const COLUMNS = ["Bridge", "State", "In sync", ["Waiting", "right"], ["Sent", "right"], ["Received", "right"], ["Address", "words"], ["Topics", "words"], ["", "act"]];
 
 /** @param {HTMLElement} page */
 export function bridges(page) {
@@ -31,22 +32,22 @@ export function bridges(page) {
     const focused = list.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
     fill(list, h("h2", {}, "Links to other brokers"),
       all.length === 0 ? h("p", { class: "soft" }, "There are none. A bridge takes topics to another broker, brings them from there, or both.")
-        : h("div", { class: "scroll" }, h("table", {},
-          h("thead", {}, h("tr", {}, COLUMNS.map(([title, place]) => h("th", { scope: "col", class: place }, title)))),
-          h("tbody", {}, all.map(row)))));
+        : h("div", { class: "wide" }, table(all)));
     for (const button of list.querySelectorAll("button")) if (button.getAttribute("aria-label") === focused) button.focus();
   }
 
-  /** @param {Bridge} one */
-  function row(one) {
-    const well = one.state === "connected" || one.state === "resting";
-    return h("tr", { data: { bridge: one.name } }, h("th", { scope: "row" }, one.name),
-      h("td", {}, h("span", { class: `state ${well ? "on" : "off"}` }, one.state), h("small", {}, ` for ${span(Date.now() - one.since_ms)}`)),
-      h("td", {}, one.in_sync ? "yes" : "no"),
-      h("td", { class: "right" }, count(one.waiting), one.waiting_bytes ? h("small", {}, ` ${size(one.waiting_bytes)}`) : null),
-      h("td", { class: "right" }, count(one.sent)), h("td", { class: "right" }, count(one.received)),
-      h("td", {}, one.address), h("td", {}, one.topics.map((line) => h("div", {}, line))),
-      h("td", {}, one.origin === "api" ? h("button", { type: "button", class: "danger", "aria-label": `End bridge ${one.name}`, onclick: () => remove(one.name) }, "End…") : h("small", {}, "in the configuration")));
+  /** @param {Bridge[]} all */
+  function table(all) {
+    const made = plainTable("Bridges", COLUMNS, all.map((one) => {
+      const well = one.state === "connected" || one.state === "resting";
+      return [h("b", {}, one.name),
+        h("span", {}, h("span", { class: `state ${well ? "on" : "off"}` }, one.state), h("small", {}, ` for ${span(Date.now() - one.since_ms)}`)),
+        one.in_sync ? "yes" : "no", `${count(one.waiting)}${one.waiting_bytes ? `, ${size(one.waiting_bytes)}` : ""}`,
+        count(one.sent), count(one.received), one.address, h("span", {}, one.topics.map((line) => h("div", {}, line))),
+        one.origin === "api" ? h("button", { type: "button", class: "danger", "aria-label": `End bridge ${one.name}`, onclick: () => remove(one.name) }, "End…") : h("small", {}, "in the configuration")];
+    }));
+    all.forEach((one, place) => { made.tBodies[0].rows[place].dataset.bridge = one.name; });
+    return made;
   }
 
   async function add() {
@@ -60,19 +61,19 @@ export function bridges(page) {
       ...(username.value ? { username: username.value } : {}), ...(password.value ? { password: password.value } : {}),
     });
     const tested = h("p", { class: "soft", role: "status" });
-    const answer = await ask("Add a bridge", h("div", { class: "fields" },
+    const answer = await ask("Add a bridge", h("div", { class: "form" },
       h("label", {}, "Name", name), h("label", {}, "Address of the other broker", address),
-      h("label", {}, "Topics, a line each: PATTERN out|in|both QOS LOCAL-PREFIX REMOTE-PREFIX", topics),
+      h("label", {}, "Topics, one per line: PATTERN out|in|both QOS LOCAL-PREFIX REMOTE-PREFIX", topics),
       h("label", {}, "User name there", username), h("label", {}, "Password or token", password),
-      h("button", { type: "button", onclick: async () => {
-        fill(tested, "trying");
+      h("div", { class: "buttons" }, h("button", { type: "button", onclick: async () => {
+        fill(tested, "trying…");
         try {
           const { addresses } = await call("POST", "/api/v1/bridges/test", {}, told());
           fill(tested, addresses.map((one) => `${one.address}: ${one.error || (one.refused.length ? `refuses ${one.refused.join(", ")}` : "works")}`).join("; "));
         } catch (error) {
           fill(tested, error.message);
         }
-      } }, "Try it out"), tested),
+      } }, "Try it out")), tested),
     [{ name: "yes", label: "Add", class: "main" }, { name: null, label: "Cancel" }],
     async () => {
       try {

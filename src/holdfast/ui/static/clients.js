@@ -45,7 +45,7 @@ export function clients(page, query) {
       { title: "State", text: (one) => (one.connected ? "connected" : "offline"), look: (one) => `state ${one.connected ? "on" : "off"}` },
       { title: "User", sort: "user", text: (one) => one.user },
       ...(server.clustered ? [{ title: "Node", text: (/** @type {Client} */ one) => (one.connected ? one.node : "") }] : []),
-      { title: "Address", class: "whole", sort: "address", text: (one) => one.address },
+      { title: "Address", class: "whole place", sort: "address", text: (one) => one.address },
       { title: "Since", class: "whole", sort: "since", text: (one) => span(Date.now() - (one.connected_at_ms ?? one.created_at_ms)), hint: (one) => when(one.connected_at_ms ?? one.created_at_ms) },
       { title: "Received", class: "right", sort: "received", text: (one) => (one.received ? size(one.received) : "") },
       { title: "Sent", class: "right", sort: "sent", text: (one) => (one.sent ? size(one.sent) : "") },

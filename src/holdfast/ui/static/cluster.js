@@ -2,11 +2,12 @@
 
 import { call, get } from "/static/api.js";
 import { ask, count, fill, h, size, toast } from "/static/dom.js";
+import { plainTable } from "/static/table.js";
 
 /** @import { ClusterNode, ClusterStatus, Verified } from "../api.d.ts" */
 
-/** @type {[string, string][]} */
-const COLUMNS = [["Node", ""], ["State", ""], ["Position", "right"], ["Behind", "right"], ["Clients", "right"], ["Hash", ""], ["Address", ""], ["Version", ""], ["Action", ""]];
+/** @type {(string | [string, string])[]} */
+const COLUMNS = ["Node", "State", ["Position", "right"], ["Behind", "right"], ["Clients", "right"], ["Hash", "words"], ["Address", "words"], "Version", ["", "act"]];
 
 /** @param {HTMLElement} page */
 export function cluster(page) {
@@ -46,9 +47,9 @@ export function cluster(page) {
       card("Clients", count(told.nodes.reduce((sum, one) => sum + (one.clients || 0), 0)), "of all nodes"),
       card("Seen from", told.node, told.ready ? "ready" : told.state));
     const focused = nodes.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
-    fill(nodes, h("h2", {}, "Nodes"), h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, COLUMNS.map(([title, place]) => h("th", { scope: "col", class: place }, title)))),
-      h("tbody", {}, told.nodes.map((one) => row(one, told.node))))));
+    const table = plainTable("Nodes", COLUMNS, told.nodes.map((one) => row(one, told.node)));
+    told.nodes.forEach((one, place) => { table.tBodies[0].rows[place].dataset.node = one.name; });
+    fill(nodes, h("h2", {}, "Nodes"), h("div", { class: "wide" }, table));
     for (const button of nodes.querySelectorAll("button")) if (button.getAttribute("aria-label") === focused) button.focus();
     drawLog(told);
   }
@@ -58,11 +59,9 @@ export function cluster(page) {
   function row(one, here) {
     const state = !one.up ? "down" : !one.heard ? "silent" : one.ready ? "ready" : (one.detail || "").startsWith("drained") ? "drained" : "not ready";
     const hash = one.hash ? `${one.hash.slice(0, 12)}${one.agrees === false ? ", differs" : one.agrees ? ", equal" : ""}` : "";
-    return h("tr", { data: { node: one.name } }, h("th", { scope: "row" }, one.name, one.name === here ? h("small", {}, " (this)") : null),
-      h("td", {}, h("span", { class: `state ${state === "ready" ? "on" : "off"}` }, state)),
-      h("td", { class: "right" }, count(one.position)), h("td", { class: "right" }, count(one.lag)), h("td", { class: "right" }, count(one.clients)),
-      h("td", {}, hash), h("td", {}, one.address), h("td", {}, one.version),
-      h("td", {}, state === "ready" ? h("button", { type: "button", class: "danger", "aria-label": `Drain node ${one.name}`, onclick: () => drain(one.name) }, "Drain…") : null));
+    return [h("span", {}, h("b", {}, one.name), one.name === here ? h("small", {}, " (this)") : null),
+      h("span", { class: `state ${state === "ready" ? "on" : "off"}` }, state), count(one.position), count(one.lag), count(one.clients), hash, one.address, one.version,
+      state === "ready" ? h("button", { type: "button", class: "danger", "aria-label": `Drain node ${one.name}`, onclick: () => drain(one.name) }, "Drain…") : null];
   }
 
   /** @param {ClusterStatus} told */

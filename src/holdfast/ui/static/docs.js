@@ -138,7 +138,7 @@ async function start() {
     }
   }
   fill(page, h("h1", {}, "HTTP API"), h("p", {}, document_.info.summary),
-    h("p", { class: "soft" }, "Errors are RFC 9457 problem details. * is required. What is sent from here is sent as the user who is logged in to the dashboard, and is real."),
+    h("p", { class: "soft" }, "Errors are RFC 9457 problem details. * marks what is required. Requests sent from this page are real, and are made as the user who is logged in to the dashboard."),
     [...groups].map(([tag, list]) => [h("h2", {}, tag), list]));
 }
 

@@ -25,7 +25,7 @@ export function explorer(page, query) {
   /** @type {State} */
   const state = { topic: null, at: 0, q: "" };
   /** @type {Who} */
-  let who = { known: true, name: null, admin: true, login: false };
+  let who = { known: true, name: null, admin: true, sees_all: true, login: false };
   let hasHistory = false;
   /** @type {ReturnType<typeof messageView> | null} */
   let view = null;
@@ -38,7 +38,7 @@ export function explorer(page, query) {
   const tree = new Tree({ onSelect: (node, how) => (how === "chosen" ? navigate({ topic: node.path }) : pass(node.path)),
     onShown: debounce(150, watch), onLoaded: () => { if (state.topic === null) drawBeginning(); } });
   const pass = debounce(150, (/** @type {string} */ path) => navigate({ topic: path }, true));
-  const search = h("input", { type: "search", class: "search", placeholder: "Search topics, payloads, clients, users, or home/+/temp",
+  const search = h("input", { type: "search", class: "search", placeholder: "Search topics, payloads, clients, users",
     "aria-label": "Search", title: "A text, or a topic filter such as home/+/temp. Press / to come here." });
   const found = h("span", { class: "soft found", role: "status" });
   const pause = h("button", { type: "button", class: "pause", "aria-pressed": "false", onclick: () => hold(!paused) }, "Pause");

@@ -9,6 +9,7 @@ import { address, plainTable, tellProblem } from "/static/table.js";
 
 const FEW = 20;
 const MOST = 1000;
+const DAY_MS = 86_400_000;
 
 /** @param {HTMLElement} page
  * @param {URLSearchParams} query */
@@ -18,7 +19,7 @@ export function hygiene(page, query) {
   const summary = h("ul", { class: "summary", "aria-label": "Findings" });
   const report = h("div", { class: "report" }, h("p", { class: "soft" }, "looking…"));
   fill(page, h("h1", {}, "Hygiene"),
-    h("p", { class: "soft" }, h("label", {}, "Not written, or not heard of, for ", days, " days.")), problem, summary, report);
+    h("p", { class: "soft" }, h("label", {}, "What has been silent for ", days, " days, and what else is worth a look.")), problem, summary, report);
   let limit = FEW;
   days.addEventListener("input", debounce(400, () => { address("hygiene", { days: days.value !== "30" && days.value }); look(); }));
   look();
@@ -39,9 +40,13 @@ export function hygiene(page, query) {
     }
   }
 
+  /** A topic that goes on to the next line between its levels.
+   * @param {string} topic */
+  const levels = (topic) => topic.split(/(?<=\/)/).flatMap((level) => [level, h("wbr")]);
+
   /** @param {string} topic */
   function link(topic) {
-    return h("a", { href: `#explorer?${new URLSearchParams({ topic })}` }, topic);
+    return h("a", { href: `#explorer?${new URLSearchParams({ topic })}` }, levels(topic));
   }
 
   /** @param {string} what
@@ -105,10 +110,12 @@ export function hygiene(page, query) {
   function draw(found) {
     const seconds = Math.round((Number(days.value) || 0) * 86400);
     const since = found.listening_since_ms;
-    const listening = since === null ? "" : ` The broker has listened for ${span(Date.now() - since)}.`;
+    const heardMs = since === null ? Infinity : Date.now() - since;
+    const early = heardMs < DAY_MS; // most devices report at least daily
+    const listening = since === null ? "" : ` The broker has listened for ${span(heardMs)}${early ? " only: a device that reports less often than that is listed here and may be well" : ""}.`;
     const subtrees = found.subtrees.slice(0, limit === FEW ? 15 : MOST);
     const parts = [
-      { id: "stale", title: "Not written", total: found.stale.count, text: `${size(found.stale.bytes)} of ${size(found.bytes)} in ${count(found.count)} messages.`,
+      { id: "stale", title: "Not written", total: found.stale.count, text: `Messages that were not updated in that time: ${size(found.stale.bytes)} of ${size(found.bytes)} in ${count(found.count)} messages.`,
         titles: ["Topic", "Last written", "Publisher", ""],
         rows: found.stale.messages.map((one) => [link(one.topic), age(one.stored_at_ms), one.publisher.client_id, button(one.topic, () => remove({ filter: one.topic }, look))]),
         all: deleteAll(() => remove({ filter: "#", older_than: seconds }, look)) },
@@ -117,8 +124,8 @@ export function hygiene(page, query) {
         rows: found.publishers.map((one) => [one.client_id, age(one.last_write_ms), count(one.count), link(one.sample), button(`what ${one.client_id} left`, () => remove({ filter: "#", client_id: one.client_id }, look))]) },
       { id: "discovery", title: "Discovery without state", total: found.discovery_count, text: `Home Assistant configurations whose state topic has nothing retained and is not published to.${listening}`,
         titles: ["Configuration", "State topic", "Last heard", ""],
-        rows: found.discovery.map((one) => [link(one.topic), one.state_topic, one.heard_at_ms ? age(one.heard_at_ms) : "never", button(one.topic, () => remove({ filter: one.topic }, look))]),
-        all: deleteAll(() => removeAll((all) => all.discovery.map((one) => one.topic))) },
+        rows: found.discovery.map((one) => [link(one.topic), h("span", {}, levels(one.state_topic)), one.heard_at_ms ? age(one.heard_at_ms) : "never", button(one.topic, () => remove({ filter: one.topic }, look))]),
+        doubtful: early, all: early ? null : deleteAll(() => removeAll((all) => all.discovery.map((one) => one.topic))) },
       { id: "commands", title: "Retained commands", total: found.commands.count, text: "A command that is retained is carried out again whenever its device reconnects.",
         titles: ["Topic", "Written", "Publisher", ""],
         rows: found.commands.messages.map((one) => [link(one.topic), age(one.stored_at_ms), one.publisher.client_id, button(one.topic, () => remove({ filter: one.topic }, look))]),
@@ -131,7 +138,7 @@ export function hygiene(page, query) {
         rows: subtrees.map((one) => [link(one.prefix), count(one.count), size(one.bytes), button(`everything below ${one.prefix}`, () => remove({ filter: `${one.prefix}/#` }, look))]) },
     ];
     const scrolled = page.scrollTop;
-    fill(summary, parts.map((one) => h("li", {}, h("button", { type: "button", class: one.total && one.id !== "subtrees" ? "some" : "", onclick: () => document.getElementById(`hygiene-${one.id}`)?.scrollIntoView() },
+    fill(summary, parts.map((one) => h("li", {}, h("button", { type: "button", class: one.total && one.id !== "subtrees" && !one.doubtful ? "some" : "", onclick: () => document.getElementById(`hygiene-${one.id}`)?.scrollIntoView() },
       h("b", {}, count(one.total)), ` ${one.id === "subtrees" ? "subtrees" : one.title.toLowerCase()}`))));
     fill(report, parts.map(section));
     page.scrollTop = scrolled;

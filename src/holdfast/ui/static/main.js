@@ -27,7 +27,7 @@ const forAdmins = (who) => who.admin;
 const PAGES = [
   { id: "overview", title: "Overview", open: overview },
   { id: "explorer", title: "Explorer", open: explorer },
-  { id: "hygiene", title: "Hygiene", open: hygiene },
+  { id: "hygiene", title: "Hygiene", open: hygiene, shown: (who) => who.sees_all },
   { id: "clients", title: "Clients", open: clients, shown: forAdmins },
   { id: "bridges", title: "Bridges", open: bridges, shown: forAdmins },
   { id: "denials", title: "Denials", open: denials, shown: forAdmins },

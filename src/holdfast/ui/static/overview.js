@@ -1,6 +1,7 @@
 // How the broker is doing: problems and where they come from, rates and totals over time, what it takes of its machine.
 
 import { get, live, server } from "/static/api.js";
+import { flagsTo } from "/static/beginning.js";
 import { chart } from "/static/chart.js";
 import { compact, count, fill, h, size, span } from "/static/dom.js";
 import { address, plainTable } from "/static/table.js";
@@ -18,6 +19,7 @@ const RANGES = [
 const LATE_S = 5; // a history that is behind by less is up to date
 const LITTLE_DISK = 0.05;
 const DEEP_QUEUE = 0.8;
+const LAST = "Up for";
 
 /** @param {HTMLElement} page
  * @param {URLSearchParams} query */
@@ -35,10 +37,10 @@ export function overview(page, query) {
   const lag = chart("History behind", { together, format: seconds });
 
   const problems = h("section", { class: "problems", "aria-label": "Problems" });
+  const firstCommand = h("pre", { tabindex: "0" });
   const welcome = h("section", { class: "card welcome", hidden: true }, h("h2", {}, "Nothing has been published yet"),
     h("p", {}, "Send the first message, and find it in the ", h("a", { href: "#explorer" }, "Explorer"), ":"),
-    h("pre", {}, `holdfast pub -h ${location.hostname} -t home/kitchen/temperature -m 21.5 -r`),
-    h("p", { class: "soft" }, "Any MQTT client does, such as mosquitto_pub with the same flags."));
+    firstCommand, h("p", { class: "soft" }, "Any MQTT client will do, such as mosquitto_pub with the same flags."));
   const cards = h("section", { class: "cards", "aria-label": "Now" });
   const ranges = h("div", { class: "ranges", role: "group", "aria-label": "Range of the charts" }, RANGES.map((one) =>
     h("button", { type: "button", data: { range: one.id }, "aria-pressed": String(one === range), onclick: () => choose(one) }, one.label)));
@@ -99,8 +101,8 @@ export function overview(page, query) {
     if (!one) {
       const parts = { value: h("b", {}, ""), more: h("small", {}, "") };
       one = { ...parts, box: h(href ? "a" : "div", { class: "card number", ...(href ? { href } : {}) }, h("span", {}, title), parts.value, parts.more) };
+      cards.insertBefore(one.box, boxes.get(LAST)?.box ?? null); // what is read later does not go behind it
       boxes.set(title, one);
-      cards.append(one.box);
     }
     if (one.value.textContent !== value) one.value.textContent = value;
     if (one.more.textContent !== more) one.more.textContent = more;
@@ -111,6 +113,7 @@ export function overview(page, query) {
     const now = latest;
     const received = now.messages_in.reduce((total, one) => total + one, 0);
     welcome.hidden = now.retained.count > 0 || received > 0;
+    firstCommand.textContent = `holdfast pub${flagsTo(resources?.listeners ?? [])} -t home/kitchen/temperature -m 21.5 -r`;
     card("Connections", count(now.connections), `${count(now.sessions)} session${now.sessions === 1 ? "" : "s"}`, server.admin ? "#clients" : undefined);
     card("Retained", count(now.retained.count), size(now.retained.bytes), "#explorer");
     card("Subscriptions", count(now.subscriptions), `${count(received)} messages received`);
@@ -121,7 +124,7 @@ export function overview(page, query) {
       card("Memory", size(resources.memory.broker), resources.memory.helpers ? `and ${size(resources.memory.helpers)} in its helpers` : "of the broker");
       if (resources.disk) card("Disk free", size(resources.disk.free), `${size(Object.values(resources.disk.parts).reduce((total, one) => total + one, 0))} in use by the broker`);
     }
-    card("Up for", span(now.now_ms - now.started_at_ms), `version ${now.version}`);
+    card(LAST, span(now.now_ms - now.started_at_ms), `version ${now.version}`);
     drawProblems(now);
     drawCharts(now);
   }

@@ -30,14 +30,14 @@ export function users(page) {
   /** @param {Permissions} found */
   function draw(found) {
     fill(people, h("h2", {}, `Users: ${count(found.users.length)}`),
-      h("p", { class: "soft" }, found.logins.length ? `Clients log in by ${found.logins.join(", ")}.` : "There is no way to log in: clients need no name, and only this machine is answered unless the configuration says otherwise.",
-        " Change them with ", h("code", {}, "holdfast passwd"), " and a reload (SIGHUP)."),
+      h("p", { class: "soft" }, found.logins.length ? [`Clients log in by ${found.logins.join(", ")}. To change users, run `, h("code", {}, "holdfast passwd"), " and reload the configuration (SIGHUP)."]
+        : ["No users are set up: clients connect without a name, and unless the configuration says otherwise, only from this machine. To add some, create a file with ", h("code", {}, "holdfast passwd -c users NAME"), " and name it in ", h("code", {}, "auth.password_file"), "."]),
       found.users.length ? plainTable("Users", ["Name", "From", "May", "Groups", ["Clients", "right"], "State"], found.users.map((one) => [
         one.kind === "key" || !one.clients ? one.name : h("a", { href: `#clients?${new URLSearchParams({ search: one.name })}` }, one.name),
-        KINDS[one.kind] || one.kind, one.admin ? "everything here (administrator)" : "what the rules give", one.groups.join(", "),
+        KINDS[one.kind] || one.kind, one.admin ? "everything (administrator)" : "what the rules allow", one.groups.join(", "),
         one.kind === "key" ? "" : count(one.clients), one.banned ? h("a", { href: `#bans?${new URLSearchParams({ search: one.name })}` }, "banned") : ""])) : h("p", {}, "None."));
     fill(rules, h("h2", {}, `Rules: ${count(found.rules.length)}`),
-      h("p", { class: "soft" }, found.rules.length ? `The first that matches decides. Where none does: ${found.no_match}.` : "There are no rules: whoever is connected may do everything."),
+      h("p", { class: "soft" }, found.rules.length ? `The first rule that matches decides. If none does: ${found.no_match}.` : "There are no rules: every client may publish and subscribe to everything."),
       found.rules.length ? plainTable("Rules", [["#", "right"], "Answer", "Action", "Filter", "For", "Written in"], found.rules.map((one, i) => [
         String(i + 1), h("span", { class: one.permission === "allow" ? "state on" : "state bad" }, one.permission), one.actions.length === 4 ? "all" : one.actions.join(", "), h("code", {}, one.filter), whom(one), one.origin])) : null);
   }
