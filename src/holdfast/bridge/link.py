@@ -13,13 +13,14 @@ import contextlib
 import json
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from holdfast.bridge.echoes import Echoes
 from holdfast.bridge.local import LocalClient
-from holdfast.bridge.memory import Memory
+from holdfast.bridge.memory import DOUBTED, Memory
 from holdfast.bridge.merge import LOSES, SAME, STAYS, TAKEN, merge
 from holdfast.bridge.options import LAZY, ONCE, REMOTE, BridgeOptions
 from holdfast.bridge.plan import MOST_HOPS, Plan, carry, digest, passed
@@ -92,6 +93,9 @@ class Incoming:
     number: int
     taken: Publish
     topic: bytes
+
+
+Sent = TypeVar("Sent", Outgoing, Incoming)
 
 
 class Link:
@@ -228,6 +232,7 @@ class Link:
         log.info("bridge connected", extra={"bridge": self.options.name, "address": self.remote.shown_address})
         self.in_sync = False
         self.is_holdfast = is_holdfast(connack)
+        self.knows_us = connack.session_present
         self.merging = bool(self.plan.inward)
         if self.syncing is not None:
             self.syncing.cancel()
@@ -346,8 +351,9 @@ class Link:
         return rule.retain == KEEP and self.options.outgoing_retain
 
     async def acknowledge_here(self) -> None:
+        arrived: list[Outgoing] = []
         while True:
-            one = await self.to_acknowledge_here.get()
+            one = await next_of(self.to_acknowledge_here, partial(self.let_go_here, arrived))
             if isinstance(one, asyncio.Event):
                 one.set()
                 continue
@@ -357,10 +363,15 @@ class Link:
                 self.refuse(name, reason_name(reply.reason), one.topic)
             if one.topic:
                 self.on_crossed(one.topic)
+            arrived.append(one)
+
+    async def let_go_here(self, arrived: list[Outgoing]) -> None:
+        """Acknowledge what has arrived there, once it is noted in the file that it has."""
+        self.memory.flush()
+        for one in arrived:
             if one.taken is not None:
-                if self.to_acknowledge_here.empty():
-                    self.memory.flush()
                 self.local.acknowledge(one.number, one.taken)
+        arrived.clear()
 
     def on_crossed(self, topic: bytes) -> None:
         """A retained message has arrived there, or will not."""
@@ -453,8 +464,9 @@ class Link:
         return self.echoes.is_echo(publish.topic, content, self.driver.loop.time())
 
     async def acknowledge_there(self) -> None:
+        durable: list[Incoming] = []
         while True:
-            one = await self.to_acknowledge_there.get()
+            one = await next_of(self.to_acknowledge_there, partial(self.let_go_there, durable))
             if isinstance(one, asyncio.Event):
                 one.set()
                 continue
@@ -463,9 +475,13 @@ class Link:
                 self.refuse(one.taken.topic, reason_name(reply.reason))
             if one.topic and self.retained(one.topic) is None:
                 self.memory.put(one.topic, None)  # by a limit or a policy: that is no deletion to be told there
-            if self.to_acknowledge_there.empty():
-                self.memory.flush()
+            durable.append(one)
+
+    async def let_go_there(self, durable: list[Incoming]) -> None:
+        self.memory.flush()
+        for one in durable:
             await self.remote.acknowledge_taken(one.number, one.taken)
+        durable.clear()
 
     # The retained sets.
 
@@ -483,6 +499,8 @@ class Link:
         if both is None or self.memory.see(topic):
             self.new_at_s = self.driver.loop.time()
         here = self.retained_digest(topic) if rule.retain != STRIP else both
+        if self.is_theirs(topic, both):
+            both = here
         if topic in self.crossing and here != there:  # ours arrives there behind theirs
             if self.options.conflict == REMOTE:
                 self.overruled.add(topic)
@@ -496,6 +514,16 @@ class Link:
             self.counts.conflicts += end == LOSES
             self.unsure.add(topic)
         return end
+
+    def is_theirs(self, topic: bytes, both: bytes | None) -> bool:
+        """Whether what is retained here came over this bridge, so that nobody has changed it here. The message itself
+        says so, whatever a crash has left of `both`, what was noted of it. If that is in doubt, so is this: the other
+        broker may have lost what it had.
+        """
+        if both == DOUBTED or (both is None and not self.knows_us):
+            return False
+        message = self.retained(topic)
+        return message is not None and message.publisher.client_id == self.options.local_client_id
 
     def is_newer(self, topic: bytes, properties: Properties | None) -> bool | None:
         """Whether the other side's message was stored later than ours; None where it does not say."""
@@ -518,7 +546,6 @@ class Link:
             self.failure = f"{type(error).__name__}: {error}"
 
     async def synchronise(self, connack: ConnAck) -> None:
-        self.knows_us = connack.session_present
         if not self.knows_us and not self.options.clean_session and self.memory.fact("met") == "yes":
             await self.doubt_all()
         self.memory.set_fact("met", "yes")
@@ -681,7 +708,7 @@ class Link:
         """The other side has deleted a topic while the link was down."""
         both = self.memory.get(topic)
         here = self.retained_digest(topic)
-        if here is not None and here != both and rule.goes_out:
+        if here is not None and here != both and rule.goes_out and not self.is_theirs(topic, both):
             self.unsure.add(topic)  # it was changed here as well: a value comes before a deletion
             self.memory.doubt(topic)
             return
@@ -875,6 +902,18 @@ def note_time(times: OrderedDict[bytes, float], topic: bytes, now_s: float, last
     times.move_to_end(topic)
     while times and next(iter(times.values())) < now_s - lasts_s:
         times.popitem(last=False)
+
+
+async def next_of(
+    queue: "asyncio.Queue[Sent | asyncio.Event]", let_go: Callable[[], Coroutine[Any, Any, None]]
+) -> "Sent | asyncio.Event":
+    """The next of what was sent. Those before it are let go together, when it has to be waited for."""
+    if queue.empty():
+        await let_go()
+    one = await queue.get()
+    if isinstance(one, asyncio.Event) or (one.answer is not None and not one.answer.done()):
+        await let_go()
+    return one
 
 
 async def reached(queue: "asyncio.Queue[Any]") -> None:
