@@ -275,6 +275,28 @@ def test_1040_a_clear_crosses_that_nobody_had_queued(
     assert bridge.status()["cleared"] == 1
 
 
+def test_1040_a_clear_crosses_though_the_other_broker_can_be_asked_only_later(
+    make: Make, here: BrokerProcess, mosquitto: PersistentMosquitto, unique: Unique
+) -> None:
+    """The link is there, but takes no second connection, over which the other broker is asked what it has."""
+    u = str(unique)
+    bridge = make(mosquitto.port, f"{u}/# both 0")
+    bridge.in_sync()
+    for topic in "ab":
+        publish(mosquitto.port, f"{u}/{topic}", topic)
+    becomes(here.port, u, {f"{u}/{topic}": topic for topic in "ab"})
+    bridge.cut()
+    clear(mosquitto.port, f"{u}/a")
+    bridge.link.most = 1
+    bridge.link.mend()
+    told = bridge.wait(lambda one: one["state"] == "connected" and one["error"] != "")
+    assert not told["in_sync"]
+    bridge.link.most = None
+    assert bridge.in_sync()["error"] == ""
+    assert bridge.status()["connects"] == 2
+    becomes(here.port, u, {f"{u}/b": "b"})
+
+
 def test_1040_a_clear_on_the_other_broker_crosses_that_nobody_had_queued(
     make: Make, here: BrokerProcess, mosquitto: PersistentMosquitto, unique: Unique
 ) -> None:

@@ -126,7 +126,8 @@ class Link:
         self.merging = False
         self.in_sync = False
         self.new_at_s = 0.0  # when a topic last came that was not known to be there
-        self.markers: set[str] = set()
+        self.subscribed: set[str] = set()  # filters, on this connection
+        self.markers: set[str] = set()  # of these, those whose snapshot has not ended
         self.asked_since: dict[str, int] = {}
         self.unsure: set[bytes] = set()  # topics to be looked at again when nothing of them is under way
         self.crossing: Counter[bytes] = Counter()  # retained messages that go out and are not acknowledged, by topic
@@ -233,12 +234,12 @@ class Link:
         self.in_sync = False
         self.is_holdfast = is_holdfast(connack)
         self.knows_us = connack.session_present
+        self.subscribed.clear()
+        self.markers.clear()
         self.merging = bool(self.plan.inward)
         if self.syncing is not None:
             self.syncing.cancel()
-        self.syncing = self.driver.loop.create_task(
-            self.guard_sync(connack), name=f"bridge-{self.options.name}-synchronise"
-        )
+        self.syncing = self.driver.loop.create_task(self.guard_sync(), name=f"bridge-{self.options.name}-synchronise")
 
     def on_lost(self, why: str) -> None:
         log.warning("bridge lost", extra={"bridge": self.options.name, "error": why})
@@ -533,33 +534,48 @@ class Link:
             return None
         return stored > iso(message.stored_at_ms)
 
-    async def guard_sync(self, connack: ConnAck) -> None:
-        try:
-            await self.synchronise(connack)
-        except ConnectionFailed:
-            pass  # the next connection begins anew
-        except HoldfastError as error:
-            self.failure = str(error)
-            log.warning("bridge cannot synchronise", extra={"bridge": self.options.name, "error": str(error)})
-        except Exception as error:
-            log.exception("a bridge has failed to synchronise", extra={"bridge": self.options.name})
-            self.failure = f"{type(error).__name__}: {error}"
+    async def guard_sync(self) -> None:
+        """Try until it works, or the connection ends: a look at the other broker can fail, or a right be missing, while
+        the connection stays.
+        """
+        delay_s = self.options.retry_s
+        has_begun = False
+        while True:
+            try:
+                if not has_begun:
+                    await self.begin_sync()
+                    has_begun = True
+                await self.synchronise()
+                return
+            except HoldfastError as error:
+                why = str(error)
+                if why != self.failure:
+                    log.warning("bridge cannot synchronise", extra={"bridge": self.options.name, "error": why})
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+                log.exception("a bridge has failed to synchronise", extra={"bridge": self.options.name})
+            self.failure = why
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, self.options.retry_max_s)
 
-    async def synchronise(self, connack: ConnAck) -> None:
+    async def begin_sync(self) -> None:
+        """What is to be done once for a connection."""
         if not self.knows_us and not self.options.clean_session and self.memory.fact("met") == "yes":
             await self.doubt_all()
         self.memory.set_fact("met", "yes")
         await self.note_plan()
+        self.memory.next_generation()
+        self.new_at_s = self.driver.loop.time()
+
+    async def synchronise(self) -> None:
         if self.plan.inward:
-            self.memory.next_generation()
-            self.new_at_s = self.driver.loop.time()
-            self.markers = {rule.remote_filter for rule in self.plan.inward}
             await self.subscribe()
             await self.until_snapshot_is_through()
             await reached(self.to_acknowledge_there)
         self.merging = False
         await self.send_changes()
         self.in_sync = True
+        self.failure = ""
         self.memory.flush()
         log.info("bridge synchronised", extra={"bridge": self.options.name})
 
@@ -593,6 +609,8 @@ class Link:
             if answer.reasons[0] < 0x80:  # else the bridge may not know, and hops alone tell where a message was
                 await self.named.wait()
         for rule in self.plan.inward:
+            if rule.remote_filter in self.subscribed:
+                continue
             # Where the snapshot is read beside, it does not fill the queue of what is published meanwhile.
             handling = 0 if self.is_holdfast or not is_v5 else NO_SNAPSHOT
             request = SubscriptionRequest(rule.remote_filter.encode(), rule.qos, is_v5, is_v5, handling)
@@ -602,7 +620,9 @@ class Link:
                 self.asked_since[rule.remote_filter] = int(since)
                 properties = Properties()
                 properties.user_properties = [("holdfast-since", since)]
+            self.markers.add(rule.remote_filter)
             check_granted(await self.remote.subscribe([request], properties), rule)
+            self.subscribed.add(rule.remote_filter)
         self.memory.set_fact("subscribed", json.dumps(sorted(wanted)))
 
     async def until_snapshot_is_through(self) -> None:
@@ -728,7 +748,11 @@ class Link:
             return
         before = {topic: self.memory.get(topic) for topic in rules}
         names = {rule.to_remote(topic): topic for topic, rule in rules.items()}
-        found = {names[name]: publish for name, publish in (await self.look_for(list(names))).items()}
+        try:
+            found = {names[name]: publish for name, publish in (await self.look_for(list(names))).items()}
+        except HoldfastError:
+            self.contested.update(rules)
+            raise
         for topic, rule in rules.items():
             async with self.turn_in:
                 under_way = topic in self.crossing or self.local.waits_for(topic)
@@ -823,7 +847,7 @@ class Link:
             if self.unproven and not self.asked_about and self.remote.ask_for_answer():
                 self.asked_about = list(self.unproven)
             if self.in_sync:
-                with contextlib.suppress(ConnectionFailed):  # lost while it looked: the next connection begins anew
+                with contextlib.suppress(HoldfastError):  # it could not look, and will try again
                     await self.look_again()
             on_first = self.remote.address % len(self.options.addresses) == 0
             if not on_first and not self.options.round_robin and now_s - probed_at_s > self.options.retry_max_s:
