@@ -543,6 +543,29 @@ def test_holdfast_to_holdfast_syncs_by_version_with_deletions(
     assert after["sent"] - before["sent"] == 2
 
 
+def test_a_link_that_is_cut_while_the_snapshot_comes_brings_all_of_it_and_nothing_else(
+    make: Make, here: BrokerProcess, there: BrokerProcess, unique: Unique
+) -> None:
+    """What is left of the snapshot that was cut off says nothing about the one that comes over the next connection."""
+    u = str(unique)
+    with WireClient(there.port, 5) as client:
+        client.connect("filler")
+        for number in range(3000):
+            client.send_publish(f"{u}/{number}", b"1", qos=0, retain=True)
+        client.publish(f"{u}/last", b"1", qos=1, retain=True)
+    bridge = make(there.port, f"{u}/# both 0")
+    bridge.wait(lambda one: one["received"] > 100)
+    bridge.link.cut()
+    clear(there.port, f"{u}/2999")
+    bridge.link.mend()
+    bridge.wait(lambda one: one["connects"] > 1)
+    assert bridge.in_sync()["cleared"] <= 1
+    for broker in (here, there):
+        with Api(broker) as api:
+            topics = set(api.topics(filter=f"{u}/#", limit=1000))
+        assert topics == {f"{u}/{number}" for number in [*range(2999), "last"]}
+
+
 # Queues.
 
 

@@ -400,13 +400,23 @@ class Link:
     async def pump_in(self) -> None:
         while True:
             number, publish = await self.remote.take()
+            if self.is_of_old_snapshot(number, publish):
+                continue
             if publish.topic == END_TOPIC:
-                await self.on_end_of_snapshot(json.loads(publish.payload))
+                await self.on_end_of_snapshot(number, json.loads(publish.payload))
             elif publish.topic == ID_TOPIC:
                 self.remote_id = publish.payload.decode(errors="replace")
             else:
                 async with self.turn_in:
                     await self.take_in(number, publish)
+
+    def is_of_old_snapshot(self, number: int, publish: Publish) -> bool:
+        """Whether a message came from another Holdfast over a connection before this one: this one brings what is true
+        now.
+        """
+        if number == self.remote.connection_number or not self.is_holdfast:
+            return False
+        return publish.topic == END_TOPIC or (publish.retain and self.is_copy(number, publish))
 
     async def take_in(self, number: int, publish: Publish) -> None:
         rule = self.plan.incoming(publish.topic)
@@ -639,17 +649,20 @@ class Link:
         if self.knows_us:
             await self.find_gone_by_name()
 
-    async def on_end_of_snapshot(self, told: dict[str, Any]) -> None:
-        """Another Holdfast has sent what it has, or what has changed, of one filter."""
+    async def on_end_of_snapshot(self, number: int, told: dict[str, Any]) -> None:
+        """Another Holdfast has sent what it has, or what has changed, of one filter, on the connection of that number.
+        The next connection has a generation of its own.
+        """
         self.named.set()
         topic_filter, version = str(told["filter"]), int(told["version"])
         if topic_filter not in self.markers:
             return
+        generation = self.memory.generation
         await reached(self.to_acknowledge_there)
         await self.driver.durable()
         if told["full"] and version >= self.asked_since.pop(topic_filter, 0):
             levels = topic_filter.encode().split(b"/")
-            for portion in self.memory.topics(self.memory.generation):
+            for portion in self.memory.topics(generation):
                 for topic in portion:
                     rule = self.plan.incoming_here(topic)
                     if rule is not None and matches(levels, rule.to_remote(topic).split(b"/")):
@@ -657,7 +670,8 @@ class Link:
                             await self.take_gone(topic, rule)
                 await asyncio.sleep(0)
         self.memory.set_fact(f"since {topic_filter}", str(version))
-        self.markers.discard(topic_filter)
+        if number == self.remote.connection_number:
+            self.markers.discard(topic_filter)
 
     async def read_beside(self, qos: int) -> None:
         """Read the snapshot of another broker on a connection of its own: some stop at a queue limit at QoS 1 and 2,
