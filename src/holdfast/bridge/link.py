@@ -510,7 +510,7 @@ class Link:
         if both is None or self.memory.see(topic):
             self.new_at_s = self.driver.loop.time()
         here = self.retained_digest(topic) if rule.retain != STRIP else both
-        if self.is_theirs(topic, both):
+        if there != both and self.is_theirs(topic, both):
             both = here
         if topic in self.crossing and here != there:  # ours arrives there behind theirs
             if self.options.conflict == REMOTE:
@@ -549,8 +549,9 @@ class Link:
         the connection stays.
         """
         delay_s = self.options.retry_s
+        number = self.remote.connection_number
         has_begun = False
-        while True:
+        while self.remote.is_connected and number == self.remote.connection_number:
             try:
                 if not has_begun:
                     await self.begin_sync()
@@ -558,15 +559,18 @@ class Link:
                 await self.synchronise()
                 return
             except HoldfastError as error:
-                why = str(error)
-                if why != self.failure:
-                    log.warning("bridge cannot synchronise", extra={"bridge": self.options.name, "error": why})
+                self.note_failure(number, str(error))
             except Exception as error:
-                why = f"{type(error).__name__}: {error}"
                 log.exception("a bridge has failed to synchronise", extra={"bridge": self.options.name})
-            self.failure = why
+                self.note_failure(number, f"{type(error).__name__}: {error}")
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, self.options.retry_max_s)
+
+    def note_failure(self, number: int, why: str) -> None:
+        """The sets could not be compared on the connection of that number; the next one knows nothing of it."""
+        if number == self.remote.connection_number and why != self.failure:
+            log.warning("bridge cannot synchronise", extra={"bridge": self.options.name, "error": why})
+            self.failure = why
 
     async def begin_sync(self) -> None:
         """What is to be done once for a connection."""
@@ -731,7 +735,8 @@ class Link:
             ends_at = now() + self.options.quiet_s
             while (left_s := ends_at - now()) > 0:
                 try:
-                    publish = await asyncio.wait_for(client.receive(), left_s)
+                    async with asyncio.timeout(left_s):
+                        publish = await client.receive()
                 except TimeoutError:
                     return
                 if publish.retain:
