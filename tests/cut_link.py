@@ -11,13 +11,15 @@ from collections.abc import Callable
 class CutLink:
     """Connections to `port` go on to the server's. While it is cut they end, and no new ones are made.
 
-    `on_bytes`, if given, sees what the server's client sends, and cuts the link with True before it is passed on.
+    `on_bytes`, if given, sees what the server's client sends, and cuts the link with True before it is passed on. No
+    more connections than `most`, if given, are there at once.
     """
 
     def __init__(self, server_port: int, on_bytes: Callable[[bytes], bool] | None = None) -> None:
         self.server_port = server_port
         self.on_bytes = on_bytes
         self.is_cut = False
+        self.most: int | None = None
         self.ended = False
         self.passed = 0  # connections that were let through
         self.ends: set[socket.socket] = set()
@@ -64,7 +66,7 @@ class CutLink:
                 client, _ = self.listener.accept()
             except OSError:
                 return
-            if self.is_over():
+            if self.is_over() or (self.most is not None and len(self.ends) // 2 >= self.most):
                 client.close()
                 continue
             try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -274,6 +275,28 @@ def test_1040_a_clear_crosses_that_nobody_had_queued(
     assert bridge.status()["cleared"] == 1
 
 
+def test_1040_a_clear_crosses_though_the_other_broker_can_be_asked_only_later(
+    make: Make, here: BrokerProcess, mosquitto: PersistentMosquitto, unique: Unique
+) -> None:
+    """The link is there, but takes no second connection, over which the other broker is asked what it has."""
+    u = str(unique)
+    bridge = make(mosquitto.port, f"{u}/# both 0")
+    bridge.in_sync()
+    for topic in "ab":
+        publish(mosquitto.port, f"{u}/{topic}", topic)
+    becomes(here.port, u, {f"{u}/{topic}": topic for topic in "ab"})
+    bridge.cut()
+    clear(mosquitto.port, f"{u}/a")
+    bridge.link.most = 1
+    bridge.link.mend()
+    told = bridge.wait(lambda one: one["state"] == "connected" and one["error"] != "")
+    assert not told["in_sync"]
+    bridge.link.most = None
+    assert bridge.in_sync()["error"] == ""
+    assert bridge.status()["connects"] == 2
+    becomes(here.port, u, {f"{u}/b": "b"})
+
+
 def test_1040_a_clear_on_the_other_broker_crosses_that_nobody_had_queued(
     make: Make, here: BrokerProcess, mosquitto: PersistentMosquitto, unique: Unique
 ) -> None:
@@ -521,6 +544,29 @@ def test_holdfast_to_holdfast_syncs_by_version_with_deletions(
     assert after["sent"] - before["sent"] == 2
 
 
+def test_a_link_that_is_cut_while_the_snapshot_comes_brings_all_of_it_and_nothing_else(
+    make: Make, here: BrokerProcess, there: BrokerProcess, unique: Unique
+) -> None:
+    """What is left of the snapshot that was cut off says nothing about the one that comes over the next connection."""
+    u = str(unique)
+    with WireClient(there.port, 5) as client:
+        client.connect("filler")
+        for number in range(3000):
+            client.send_publish(f"{u}/{number}", b"1", qos=0, retain=True)
+        client.publish(f"{u}/last", b"1", qos=1, retain=True)
+    bridge = make(there.port, f"{u}/# both 0")
+    bridge.wait(lambda one: one["received"] > 100)
+    bridge.link.cut()
+    clear(there.port, f"{u}/2999")
+    bridge.link.mend()
+    bridge.wait(lambda one: one["connects"] > 1)
+    assert bridge.in_sync()["cleared"] <= 1
+    for broker in (here, there):
+        with Api(broker) as api:
+            topics = set(api.topics(filter=f"{u}/#", limit=1000))
+        assert topics == {f"{u}/{number}" for number in [*range(2999), "last"]}
+
+
 # Queues.
 
 
@@ -569,6 +615,60 @@ def test_the_queue_is_bounded_and_retained_messages_are_right_beyond_the_bound(
         bridge.mend()
         becomes(mosquitto.port, u, {f"{u}/{number}": str(number) for number in range(100)})
         link.stop()
+
+
+class Counting:
+    """Publishes a counter to a few topics, retained and the last of them acknowledged, in one go, again and again."""
+
+    def __init__(self, port: int, topics: list[str]) -> None:
+        self.port = port
+        self.topics = topics
+        self.last: dict[str, str] = {}
+        self.stopping = False
+        self.thread = threading.Thread(target=self.run, name="counting", daemon=True)
+        self.thread.start()
+
+    def run(self) -> None:
+        with WireClient(self.port, 5) as client:
+            client.connect(f"counting-{time.monotonic_ns()}")
+            number = 0
+            while not self.stopping:
+                number += 1
+                for topic in self.topics[1:]:
+                    client.send_publish(topic, str(number).encode(), qos=0, retain=True)
+                client.publish(self.topics[0], str(number).encode(), qos=1, retain=True)
+                self.last = dict.fromkeys(self.topics, str(number))
+                time.sleep(0.1)
+
+    def stop(self) -> dict[str, str]:
+        self.stopping = True
+        self.thread.join(PATIENCE_S)
+        return self.last
+
+
+def test_a_kill_of_this_broker_takes_nothing_back_that_the_other_one_has(
+    start_broker: Callable[..., BrokerProcess], mosquitto: PersistentMosquitto, unique: Unique, tmp_path: Path
+) -> None:
+    """What has come in is known to be what both had, so it gives way to what was set there meanwhile."""
+    u = str(unique)
+    config = tmp_path / "holdfast.toml"
+    config.write_text(
+        f'[[bridge]]\nname = "b"\naddress = "mqtt://127.0.0.1:{mosquitto.port}"\nclient_id = "{u}"\nretry = "100ms"\n'
+        f'retry_max = "500ms"\nquiet = "700ms"\ntopic = "{u}/# both 1"\n'
+    )
+    counting = Counting(mosquitto.port, [f"{u}/{number}" for number in range(50)])
+    for _ in range(3):
+        broker = start_broker(data=tmp_path / "data", args=("--config", str(config)))
+        broker.wait_output("bridge synchronised", PATIENCE_S)
+        at_first = retained(broker.port, u)
+        until(lambda at=broker.port: retained(at, u), lambda now, first=at_first: now != first, PATIENCE_S)  # type: ignore[misc]
+        broker.kill()
+        time.sleep(0.2)
+    last = counting.stop()
+    broker = start_broker(data=tmp_path / "data", args=("--config", str(config)))
+    broker.wait_output("bridge synchronised", PATIENCE_S)
+    becomes(broker.port, u, last)
+    becomes(mosquitto.port, u, last)
 
 
 # Changes while it runs.

@@ -193,6 +193,27 @@ def test_users_and_rules_of_mosquitto_hold_without_new_passwords(
         assert stranger.connect("d", username="alice", password=b"guess", check=False).code == 4
 
 
+def test_a_bridge_of_mosquitto_goes_on_past_the_rules_that_never_applied_to_it(
+    mosquitto: PersistentMosquitto, start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    (tmp_path / "acl").write_text("topic write home/#\ntopic read cmd/#\n")
+    (tmp_path / "mosquitto.conf").write_text(
+        "listener 1883 127.0.0.1\npersistence true\nallow_anonymous true\nacl_file acl\n"
+        f"connection cloud\naddress 127.0.0.1:{mosquitto.port}\ntopic home/# out 1\ntopic cmd/# in 1\n"
+    )
+    config = tmp_path / "holdfast.toml"
+    assert holdfast("import", str(tmp_path / "mosquitto.conf"), "--output", str(config)).returncode == 0
+    broker = start_broker(args=["--config", str(config)])
+    broker.wait_output("bridge synchronised")
+    with client_of(mosquitto.port, "there") as there, client_of(broker.port, "here") as here:
+        there.subscribe(("home/#", 1))
+        here.publish("home/a", b"out", qos=1)
+        assert [m.payload for m in there.messages(1)] == [b"out"]
+        here.subscribe(("cmd/#", 1))
+        there.publish("cmd/a", b"in", qos=1)
+        assert [m.payload for m in here.messages(1)] == [b"in"]
+
+
 def test_a_file_that_mosquitto_made_itself_lets_its_administrator_in(tmp_path: Path) -> None:
     program = shutil.which("mosquitto_ctrl")
     if program is None:

@@ -13,13 +13,14 @@ import contextlib
 import json
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from holdfast.bridge.echoes import Echoes
 from holdfast.bridge.local import LocalClient
-from holdfast.bridge.memory import Memory
+from holdfast.bridge.memory import DOUBTED, Memory
 from holdfast.bridge.merge import LOSES, SAME, STAYS, TAKEN, merge
 from holdfast.bridge.options import LAZY, ONCE, REMOTE, BridgeOptions
 from holdfast.bridge.plan import MOST_HOPS, Plan, carry, digest, passed
@@ -95,6 +96,9 @@ class Incoming:
     topic: bytes
 
 
+Sent = TypeVar("Sent", Outgoing, Incoming)
+
+
 class Link:
     def __init__(
         self, options: BridgeOptions, driver: Driver, policy: ListenerPolicy, memory: Memory, broker_id: str
@@ -123,7 +127,8 @@ class Link:
         self.merging = False
         self.in_sync = False
         self.new_at_s = 0.0  # when a topic last came that was not known to be there
-        self.markers: set[str] = set()
+        self.subscribed: set[str] = set()  # filters, on this connection
+        self.markers: set[str] = set()  # of these, those whose snapshot has not ended
         self.asked_since: dict[str, int] = {}
         self.unsure: set[bytes] = set()  # topics to be looked at again when nothing of them is under way
         self.crossing: Counter[bytes] = Counter()  # retained messages that go out and are not acknowledged, by topic
@@ -229,12 +234,13 @@ class Link:
         log.info("bridge connected", extra={"bridge": self.options.name, "address": self.remote.shown_address})
         self.in_sync = False
         self.is_holdfast = is_holdfast(connack)
+        self.knows_us = connack.session_present
+        self.subscribed.clear()
+        self.markers.clear()
         self.merging = bool(self.plan.inward)
         if self.syncing is not None:
             self.syncing.cancel()
-        self.syncing = self.driver.loop.create_task(
-            self.guard_sync(connack), name=f"bridge-{self.options.name}-synchronise"
-        )
+        self.syncing = self.driver.loop.create_task(self.guard_sync(), name=f"bridge-{self.options.name}-synchronise")
 
     def on_lost(self, why: str) -> None:
         log.warning("bridge lost", extra={"bridge": self.options.name, "error": why})
@@ -347,8 +353,9 @@ class Link:
         return rule.retain == KEEP and self.options.outgoing_retain
 
     async def acknowledge_here(self) -> None:
+        arrived: list[Outgoing] = []
         while True:
-            one = await self.to_acknowledge_here.get()
+            one = await next_of(self.to_acknowledge_here, partial(self.let_go_here, arrived))
             if isinstance(one, asyncio.Event):
                 one.set()
                 continue
@@ -358,10 +365,15 @@ class Link:
                 self.refuse(name, reason_name(reply.reason), one.topic)
             if one.topic:
                 self.on_crossed(one.topic)
+            arrived.append(one)
+
+    async def let_go_here(self, arrived: list[Outgoing]) -> None:
+        """Acknowledge what has arrived there, once it is noted in the file that it has."""
+        self.memory.flush()
+        for one in arrived:
             if one.taken is not None:
-                if self.to_acknowledge_here.empty():
-                    self.memory.flush()
                 self.local.acknowledge(one.number, one.taken)
+        arrived.clear()
 
     def on_crossed(self, topic: bytes) -> None:
         """A retained message has arrived there, or will not."""
@@ -389,13 +401,23 @@ class Link:
     async def pump_in(self) -> None:
         while True:
             number, publish = await self.remote.take()
+            if self.is_of_old_snapshot(number, publish):
+                continue
             if publish.topic == END_TOPIC:
-                await self.on_end_of_snapshot(json.loads(publish.payload))
+                await self.on_end_of_snapshot(number, json.loads(publish.payload))
             elif publish.topic == ID_TOPIC:
                 self.remote_id = publish.payload.decode(errors="replace")
             else:
                 async with self.turn_in:
                     await self.take_in(number, publish)
+
+    def is_of_old_snapshot(self, number: int, publish: Publish) -> bool:
+        """Whether a message came from another Holdfast over a connection before this one: this one brings what is true
+        now.
+        """
+        if number == self.remote.connection_number or not self.is_holdfast:
+            return False
+        return publish.topic == END_TOPIC or (publish.retain and self.is_copy(number, publish))
 
     async def take_in(self, number: int, publish: Publish) -> None:
         rule = self.plan.incoming(publish.topic)
@@ -470,8 +492,9 @@ class Link:
         return self.echoes.is_echo(publish.topic, content, self.driver.loop.time())
 
     async def acknowledge_there(self) -> None:
+        durable: list[Incoming] = []
         while True:
-            one = await self.to_acknowledge_there.get()
+            one = await next_of(self.to_acknowledge_there, partial(self.let_go_there, durable))
             if isinstance(one, asyncio.Event):
                 one.set()
                 continue
@@ -480,9 +503,13 @@ class Link:
                 self.refuse(one.taken.topic, reason_name(reply.reason))
             if one.topic and self.retained(one.topic) is None:
                 self.memory.put(one.topic, None)  # by a limit or a policy: that is no deletion to be told there
-            if self.to_acknowledge_there.empty():
-                self.memory.flush()
+            durable.append(one)
+
+    async def let_go_there(self, durable: list[Incoming]) -> None:
+        self.memory.flush()
+        for one in durable:
             await self.remote.acknowledge_taken(one.number, one.taken)
+        durable.clear()
 
     # The retained sets.
 
@@ -500,6 +527,8 @@ class Link:
         if both is None or self.memory.see(topic):
             self.new_at_s = self.driver.loop.time()
         here = self.retained_digest(topic) if rule.retain != STRIP else both
+        if there != both and self.is_theirs(topic, both):
+            both = here
         if topic in self.crossing and here != there:  # ours arrives there behind theirs
             if self.options.conflict == REMOTE:
                 self.overruled.add(topic)
@@ -514,6 +543,16 @@ class Link:
             self.unsure.add(topic)
         return end
 
+    def is_theirs(self, topic: bytes, both: bytes | None) -> bool:
+        """Whether what is retained here came over this bridge, so that nobody has changed it here. The message itself
+        says so, whatever a crash has left of `both`, what was noted of it. If that is in doubt, so is this: the other
+        broker may have lost what it had.
+        """
+        if both == DOUBTED or (both is None and not self.knows_us):
+            return False
+        message = self.retained(topic)
+        return message is not None and message.publisher.client_id == self.options.local_client_id
+
     def is_newer(self, topic: bytes, properties: Properties | None) -> bool | None:
         """Whether the other side's message was stored later than ours; None where it does not say."""
         stored = properties.user_property("hf-stored-at") if properties is not None else None
@@ -522,34 +561,52 @@ class Link:
             return None
         return stored > iso(message.stored_at_ms)
 
-    async def guard_sync(self, connack: ConnAck) -> None:
-        try:
-            await self.synchronise(connack)
-        except ConnectionFailed:
-            pass  # the next connection begins anew
-        except HoldfastError as error:
-            self.failure = str(error)
-            log.warning("bridge cannot synchronise", extra={"bridge": self.options.name, "error": str(error)})
-        except Exception as error:
-            log.exception("a bridge has failed to synchronise", extra={"bridge": self.options.name})
-            self.failure = f"{type(error).__name__}: {error}"
+    async def guard_sync(self) -> None:
+        """Try until it works, or the connection ends: a look at the other broker can fail, or a right be missing, while
+        the connection stays.
+        """
+        delay_s = self.options.retry_s
+        number = self.remote.connection_number
+        has_begun = False
+        while self.remote.is_connected and number == self.remote.connection_number:
+            try:
+                if not has_begun:
+                    await self.begin_sync()
+                    has_begun = True
+                await self.synchronise()
+                return
+            except HoldfastError as error:
+                self.note_failure(number, str(error))
+            except Exception as error:
+                log.exception("a bridge has failed to synchronise", extra={"bridge": self.options.name})
+                self.note_failure(number, f"{type(error).__name__}: {error}")
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, self.options.retry_max_s)
 
-    async def synchronise(self, connack: ConnAck) -> None:
-        self.knows_us = connack.session_present
+    def note_failure(self, number: int, why: str) -> None:
+        """The sets could not be compared on the connection of that number; the next one knows nothing of it."""
+        if number == self.remote.connection_number and why != self.failure:
+            log.warning("bridge cannot synchronise", extra={"bridge": self.options.name, "error": why})
+            self.failure = why
+
+    async def begin_sync(self) -> None:
+        """What is to be done once for a connection."""
         if not self.knows_us and not self.options.clean_session and self.memory.fact("met") == "yes":
             await self.doubt_all()
         self.memory.set_fact("met", "yes")
         await self.note_plan()
+        self.memory.next_generation()
+        self.new_at_s = self.driver.loop.time()
+
+    async def synchronise(self) -> None:
         if self.plan.inward:
-            self.memory.next_generation()
-            self.new_at_s = self.driver.loop.time()
-            self.markers = {rule.remote_filter for rule in self.plan.inward}
             await self.subscribe()
             await self.until_snapshot_is_through()
             await reached(self.to_acknowledge_there)
         self.merging = False
         await self.send_changes()
         self.in_sync = True
+        self.failure = ""
         self.memory.flush()
         log.info("bridge synchronised", extra={"bridge": self.options.name})
 
@@ -583,6 +640,8 @@ class Link:
             if answer.reasons[0] < 0x80:  # else the bridge may not know, and hops alone tell where a message was
                 await self.named.wait()
         for rule in self.plan.inward:
+            if rule.remote_filter in self.subscribed:
+                continue
             # Where the snapshot is read beside, it does not fill the queue of what is published meanwhile.
             handling = 0 if self.is_holdfast or not is_v5 else NO_SNAPSHOT
             request = SubscriptionRequest(rule.remote_filter.encode(), rule.qos, is_v5, is_v5, handling)
@@ -592,7 +651,9 @@ class Link:
                 self.asked_since[rule.remote_filter] = int(since)
                 properties = Properties()
                 properties.user_properties = [("holdfast-since", since)]
+            self.markers.add(rule.remote_filter)
             check_granted(await self.remote.subscribe([request], properties), rule)
+            self.subscribed.add(rule.remote_filter)
         self.memory.set_fact("subscribed", json.dumps(sorted(wanted)))
 
     async def until_snapshot_is_through(self) -> None:
@@ -609,17 +670,20 @@ class Link:
         if self.knows_us:
             await self.find_gone_by_name()
 
-    async def on_end_of_snapshot(self, told: dict[str, Any]) -> None:
-        """Another Holdfast has sent what it has, or what has changed, of one filter."""
+    async def on_end_of_snapshot(self, number: int, told: dict[str, Any]) -> None:
+        """Another Holdfast has sent what it has, or what has changed, of one filter, on the connection of that number.
+        The next connection has a generation of its own.
+        """
         self.named.set()
         topic_filter, version = str(told["filter"]), int(told["version"])
         if topic_filter not in self.markers:
             return
+        generation = self.memory.generation
         await reached(self.to_acknowledge_there)
         await self.driver.durable()
         if told["full"] and version >= self.asked_since.pop(topic_filter, 0):
             levels = topic_filter.encode().split(b"/")
-            for portion in self.memory.topics(self.memory.generation):
+            for portion in self.memory.topics(generation):
                 for topic in portion:
                     rule = self.plan.incoming_here(topic)
                     if rule is not None and matches(levels, rule.to_remote(topic).split(b"/")):
@@ -627,7 +691,8 @@ class Link:
                             await self.take_gone(topic, rule)
                 await asyncio.sleep(0)
         self.memory.set_fact(f"since {topic_filter}", str(version))
-        self.markers.discard(topic_filter)
+        if number == self.remote.connection_number:
+            self.markers.discard(topic_filter)
 
     async def read_beside(self, qos: int) -> None:
         """Read the snapshot of another broker on a connection of its own: some stop at a queue limit at QoS 1 and 2,
@@ -687,7 +752,8 @@ class Link:
             ends_at = now() + self.options.quiet_s
             while (left_s := ends_at - now()) > 0:
                 try:
-                    publish = await asyncio.wait_for(client.receive(), left_s)
+                    async with asyncio.timeout(left_s):
+                        publish = await client.receive()
                 except TimeoutError:
                     return
                 if publish.retain:
@@ -698,7 +764,7 @@ class Link:
         """The other side has deleted a topic while the link was down."""
         both = self.memory.get(topic)
         here = self.retained_digest(topic)
-        if here is not None and here != both and rule.goes_out:
+        if here is not None and here != both and rule.goes_out and not self.is_theirs(topic, both):
             self.unsure.add(topic)  # it was changed here as well: a value comes before a deletion
             self.memory.doubt(topic)
             return
@@ -718,7 +784,11 @@ class Link:
             return
         before = {topic: self.memory.get(topic) for topic in rules}
         names = {rule.to_remote(topic): topic for topic, rule in rules.items()}
-        found = {names[name]: publish for name, publish in (await self.look_for(list(names))).items()}
+        try:
+            found = {names[name]: publish for name, publish in (await self.look_for(list(names))).items()}
+        except HoldfastError:
+            self.contested.update(rules)
+            raise
         for topic, rule in rules.items():
             async with self.turn_in:
                 under_way = topic in self.crossing or self.local.waits_for(topic)
@@ -813,7 +883,7 @@ class Link:
             if self.unproven and not self.asked_about and self.remote.ask_for_answer():
                 self.asked_about = list(self.unproven)
             if self.in_sync:
-                with contextlib.suppress(ConnectionFailed):  # lost while it looked: the next connection begins anew
+                with contextlib.suppress(HoldfastError):  # it could not look, and will try again
                     await self.look_again()
             on_first = self.remote.address % len(self.options.addresses) == 0
             if not on_first and not self.options.round_robin and now_s - probed_at_s > self.options.retry_max_s:
@@ -892,6 +962,18 @@ def note_time(times: OrderedDict[bytes, float], topic: bytes, now_s: float, last
     times.move_to_end(topic)
     while times and next(iter(times.values())) < now_s - lasts_s:
         times.popitem(last=False)
+
+
+async def next_of(
+    queue: "asyncio.Queue[Sent | asyncio.Event]", let_go: Callable[[], Coroutine[Any, Any, None]]
+) -> "Sent | asyncio.Event":
+    """The next of what was sent. Those before it are let go together, when it has to be waited for."""
+    if queue.empty():
+        await let_go()
+    one = await queue.get()
+    if isinstance(one, asyncio.Event) or (one.answer is not None and not one.answer.done()):
+        await let_go()
+    return one
 
 
 async def reached(queue: "asyncio.Queue[Any]") -> None:

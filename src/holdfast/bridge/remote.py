@@ -100,6 +100,11 @@ class RemoteClient(Client):
         return self._connection is not None
 
     @property
+    def connection_number(self) -> int:
+        """Of the connection that was made last, as `take` tells it."""
+        return self._connections_opened
+
+    @property
     def is_started(self) -> bool:
         return self._reader is not None
 

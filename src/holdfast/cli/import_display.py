@@ -9,7 +9,7 @@ from rich.table import Table
 from holdfast.cli.retained_display import escape, notes, out
 from holdfast.migration.destination import Outcome, Tally
 from holdfast.migration.inventory import QUEUED, RETAINED, SESSIONS, SUBSCRIPTIONS, Inventory
-from holdfast.migration.settings_files import NEW, OTHER, SAME, FoundSettings, SettingsFile
+from holdfast.migration.settings_files import BRIDGE_PASSWORD, NEW, OTHER, SAME, FoundSettings, SettingsFile
 
 KINDS = (RETAINED, SESSIONS, SUBSCRIPTIONS, QUEUED)
 SHOWN_AT_MOST = 50
@@ -91,6 +91,8 @@ def count_of(found: FoundSettings, file: SettingsFile) -> int:
         return len(found.users or {})
     if file.what == "access rules":
         return found.rules
+    if file.what == BRIDGE_PASSWORD:
+        return len(file.lines)
     return len(found.values) + sum(len(tables) for tables in found.tables.values())
 
 

@@ -192,7 +192,8 @@ class BrokerConnection:
         if farewell is not None:
             with contextlib.suppress(ConnectionFailed, OSError, UsageError):
                 self.send(farewell)
-                await asyncio.wait_for(self.drain(), 2.0)
+                async with asyncio.timeout(2.0):
+                    await self.drain()
         with contextlib.suppress(TimeoutError, OSError):
             await self._stream.close()
 

@@ -60,7 +60,8 @@ class SocketStream(Stream):
         self._writer.close()
         # The other side may have gone first, or never answer the closing of TLS: neither matters any more.
         with contextlib.suppress(OSError, TimeoutError, ssl.SSLError):
-            await asyncio.wait_for(self._writer.wait_closed(), 2.0)
+            async with asyncio.timeout(2.0):  # unlike wait_for() it lets no cancellation get lost
+                await self._writer.wait_closed()
 
 
 async def open_stream(endpoint: Endpoint, timeout_s: float) -> Stream:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.rules.bridge_topic import parse_bridge_topic
+from holdfast.rules.bridge_topic import BridgeTopic, parse_bridge_topic
 
 TEXTS: Final = {
     "clientid": "client_id",
@@ -57,7 +57,7 @@ class FoundBridge:
         self.folder = folder
         self.hosts: list[str] = []
         self.table: dict[str, Any] = {"name": plain(name)}
-        self.topics: list[str] = []
+        self.topics: list[BridgeTopic] = []
         self.password: str | None = None
         self.settings: dict[str, Any] = {}
 
@@ -96,7 +96,7 @@ class FoundBridge:
 
     def take_topic(self, value: str) -> bool:
         try:
-            self.topics.append(str(parse_bridge_topic(value)))
+            self.topics.append(parse_bridge_topic(value))
         except ValueError:
             return False
         return True
@@ -116,11 +116,27 @@ class FoundBridge:
         scheme = "mqtts" if {"ca", "cert"} & self.settings.keys() else "mqtt"
         return {
             **self.table,
-            "address": [f"{scheme}://{host}" for host in self.hosts],
-            "topic": self.topics,
+            "address": [f"{scheme}://{with_port(host)}" for host in self.hosts],
+            "topic": [str(topic) for topic in self.topics],
             "protocol": "3.1.1",  # what mosquitto speaks to others by itself
             **self.settings,
         }
+
+    def rights(self, user: str) -> list[dict[str, Any]]:
+        """Rules that let the bridge's user do here what its lines need, and nothing else."""
+        out = [topic.local_filter for topic in self.topics if topic.goes_out]
+        in_ = [topic.local_filter for topic in self.topics if topic.comes_in]
+        rules = [(["subscribe", "receive"], out), (["publish", "retain"], in_)]
+        return [
+            {"permission": "allow", "action": actions, "filter": filters, "user": user}
+            for actions, filters in rules
+            if filters
+        ]
+
+
+def with_port(host: str) -> str:
+    """mosquitto means 1883 where none is named, also with TLS."""
+    return host if ":" in host.rpartition("]")[2] else f"{host}:1883"
 
 
 def plain(name: str) -> str:

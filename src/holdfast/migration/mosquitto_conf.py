@@ -7,7 +7,7 @@ A table says what each key means here. Listeners gather the lines behind them, a
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from holdfast.errors import UsageError
@@ -29,7 +29,6 @@ UNITS_S: Final = {"h": 3600, "d": 86400, "w": 7 * 86400, "m": 30 * 86400, "y": 3
 NOT_NEEDED: Final = {
     "autosave_interval": "not needed: what is acknowledged is on disk",
     "autosave_on_changes": "not needed: what is acknowledged is on disk",
-    "persistence_file": "not needed: the data folder is `data`",
     "retained_persistence": "not needed: see persistence",
     "set_tcp_nodelay": "not needed: always so here",
     "allow_duplicate_messages": "not needed: a client is sent a message once, as MQTT 5 wants it",
@@ -365,6 +364,10 @@ class Conf:
         self.persistence["folder"] = value
         return True
 
+    def take_persistence_file(self, value: str) -> bool:
+        self.persistence["file"] = value
+        return True
+
     def take_log_type(self, value: str) -> bool:
         self.log_levels.append("debug" if value == "all" else LOG_LEVELS.get(value, ""))
         return value == "all" or value in LOG_LEVELS
@@ -411,12 +414,30 @@ class Conf:
                 file = f"bridge-{table['name']}.password"
                 self.found.secrets[file] = bridge.password
                 table["password_file"] = Beside(file)
+            self.give_rights(bridge, table)
             self.found.tables.setdefault("bridge", []).append(table)
         if self.found.tables.get("bridge"):
             self.found.notes.append(
                 "bridges speak MQTT 3.1.1 as mosquitto does by itself; where the other broker knows it, "
                 'protocol = "5" also carries properties'
             )
+
+    def give_rights(self, bridge: FoundBridge, table: dict[str, Any]) -> None:
+        """In mosquitto no rule applies to a bridge. Here it is a user like others, so it gets a name and rules."""
+        if self.found.access is None and "access" not in self.found.tables:
+            return
+        user = table.get("local_username")
+        if user is None:
+            user = f"bridge-{table['name']}"
+            while user in (self.found.users or {}):
+                user += "-"
+            table["local_username"] = user
+            self.found.tables["access"] = [*bridge.rights(user), *self.found.tables.get("access", [])]
+            return
+        self.found.notes.append(
+            f"bridge {table['name']} may do here what the rules allow its user {user}; no rule applied to it in "
+            "mosquitto"
+        )
 
     def finish(self) -> None:
         found = self.found
@@ -440,10 +461,9 @@ class Conf:
             found.values["retainer.storage_type"] = "ram"
             found.notes.append("mosquitto kept nothing on disk (persistence); so retainer.storage_type is ram")
         else:
-            folder = self.persistence.get("folder") or "/var/lib/mosquitto/"
-            found.notes.append(
-                f"its messages and sessions: holdfast import {folder.rstrip('/')}/mosquitto.db --data data"
-            )
+            folder = Path(self.persistence.get("folder") or "/var/lib/mosquitto/")
+            file = self.persistence.get("file") or "mosquitto.db"
+            found.notes.append(f"its messages and sessions: holdfast import {folder / file} --data data")
         levels = [level for level in self.log_levels if level]
         if levels:
             found.values["log.level"] = min(levels, key=SEVERITY.index)

@@ -7,10 +7,12 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.errors import UsageError
 from holdfast.identity.passwords import read_users, write_lines
+
+BRIDGE_PASSWORD: Final = "password of a bridge"
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def files_of(found: FoundSettings, config: Path) -> list[SettingsFile]:
         files.append(SettingsFile(path, "access rules", found.access.splitlines()))
         values["auth.access_file"] = str(path)
     for name, secret in found.secrets.items():
-        files.append(SettingsFile(folder / name, "password of a bridge", [secret]))
+        files.append(SettingsFile(folder / name, BRIDGE_PASSWORD, [secret]))
     return [SettingsFile(config, "settings", toml_lines(found, values, folder)), *files]
 
 

@@ -160,7 +160,7 @@ def test_connections_become_bridges_and_their_passwords_files_of_their_own(tmp_p
     assert bridge.password_file.stat().st_mode & 0o077 == 0
     assert bridge.model_dump(exclude_unset=True, exclude={"password_file"}) == {
         "name": "cloud-1",
-        "address": ["mqtts://broker.example:8883", "mqtts://spare.example"],
+        "address": ["mqtts://broker.example:8883", "mqtts://spare.example:1883"],
         "topic": ['sensors/# out 1 "" site7/', "commands/# in 0"],
         "protocol": "5",
         "client_id": "site7",
@@ -175,6 +175,55 @@ def test_connections_become_bridges_and_their_passwords_files_of_their_own(tmp_p
         "keep_alive": 30,
     }
     assert any("empty" in note for note in found.notes)
+
+
+BRIDGES = (
+    "persistence true\nconnection cloud\naddress example.org\ntopic sensors/# out 1\ntopic shared/# both 1 site/ x/\n"
+)
+
+
+def test_rules_hold_no_bridge_back_as_they_hold_none_back_in_mosquitto(tmp_path: Path) -> None:
+    found = conf(
+        tmp_path,
+        f"acl_file acl\npassword_file passwd\n{BRIDGES}connection known\naddress example.org\ntopic # in\n"
+        "local_username alice\n",
+        acl="user alice\ntopic readwrite home/#\n",
+        passwd=f"alice:{ALICE}\nbridge-cloud:{BOB}\n",
+    )
+    settings = load(written(found, tmp_path), environ={}).settings
+    cloud, known = settings.bridge
+    assert cloud.local_username == "bridge-cloud-"  # the rights are for nobody who has a password
+    access = access_rules(settings)
+    assert access is not None
+    may = {
+        topic: (
+            access.may_receive(cloud.local_username, "b", topic.encode().split(b"/"), False),
+            access.may_keep(cloud.local_username, "b", topic.encode().split(b"/")),
+        )
+        for topic in ("sensors/a", "site/shared/a", "home/a")
+    }
+    assert may == {"sensors/a": (True, False), "site/shared/a": (True, True), "home/a": (False, False)}
+    assert known.local_username == "alice"
+    assert [note for note in found.notes if "its user alice" in note]
+
+
+def test_bridges_have_no_user_where_there_are_no_rules(tmp_path: Path) -> None:
+    (bridge,) = conf(tmp_path, BRIDGES).tables["bridge"]
+    assert "local_username" not in bridge
+
+
+def test_the_file_with_the_messages_is_named_as_it_is_called(tmp_path: Path) -> None:
+    found = conf(tmp_path, "persistence true\npersistence_location /srv/mq\npersistence_file old.db\n")
+    assert found.left == []
+    assert "its messages and sessions: holdfast import /srv/mq/old.db --data data" in found.notes
+
+
+def test_the_password_of_a_bridge_is_one(tmp_path: Path) -> None:
+    (tmp_path / "mosquitto.conf").write_text(f"{BRIDGES}remote_username u\nremote_password hunter2\n")
+    done = holdfast("import", str(tmp_path / "mosquitto.conf"), "--output", str(tmp_path / "holdfast.toml"))
+    assert done.returncode == 0, done.stderr
+    assert "1 password of a bridge" in done.stdout
+    assert "hunter2" not in done.stdout + done.stderr
 
 
 def test_a_file_of_rights_that_is_missing_ends_the_import(tmp_path: Path) -> None:
