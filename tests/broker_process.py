@@ -33,6 +33,7 @@ import psutil
 import pytest
 
 from core_broker import CoreBroker
+from ports import free_port
 from wire import WireClient
 
 MOSQUITTO = "mosquitto"
@@ -245,12 +246,6 @@ def start_mosquitto(folder: Path) -> BrokerProcess:
             if time.monotonic() > deadline or broker.process.poll() is not None:
                 raise AssertionError(f"mosquitto did not start:\n{broker.output}") from None
             time.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Unique:

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from broker_process import BrokerProcess, serve_command, serve_environment
-from log_servers import LogServers, Variant, free_port, until
+from log_servers import LogServers, Variant, until
+from ports import free_port
 from wire import WireClient
 
 NAMES = ("a", "b", "c")

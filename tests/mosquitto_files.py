@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import MOSQUITTO, START_TIMEOUT, BrokerProcess, free_port
+from broker_process import MOSQUITTO, START_TIMEOUT, BrokerProcess
+from ports import free_port
 
 MAGIC = b"\x00\xb5\x00mosquitto db"
 FOREVER = 0xFFFFFFFF

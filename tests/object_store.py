@@ -14,15 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ports import free_port
+
 KEY_ID = "AKIAHOLDFASTTESTKEY0"
 SECRET = "kept-secret-in-tests-0123456789"
 SIGNED = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x"
 START_TIMEOUT = 120.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 class S3Server:

@@ -24,7 +24,7 @@ from holdfast.errors import UsageError
 
 NODES: Final = ("a", "b", "c")
 SERVERS: Final = 3
-PORTS: Final = (10_000, 32_000)
+PORTS: Final = (26_000, 32_000)
 START_S: Final = 120.0
 STOP_S: Final = 15.0
 INTERRUPTED: Final = 130

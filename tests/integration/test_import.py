@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from broker_process import BrokerProcess, free_port
+from broker_process import BrokerProcess
 from command_line import Done, holdfast, holdfast_process
 from holdfast.broker.topics import matches
 from holdfast.client.endpoint import TlsOptions
@@ -35,6 +35,7 @@ from holdfast.protocol.mqtt.packets import SUBACK, ConnAck, Publish, SubAck, Sub
 from http_api import LISTEN, Api
 from mosquitto_files import DbWriter, PersistentMosquitto
 from password_file import write_password_file
+from ports import free_port
 from scripted_server import Visit
 from wire import P, PubRec, PubRel, WireClient
 from wire import Publish as WirePublish

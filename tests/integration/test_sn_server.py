@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess, free_port
+from broker_process import BrokerProcess
 from holdfast.net.udp import BURST
 from password_file import write_password_file
+from ports import free_port
 from sn_client import PATIENCE_S, SnClient
 
 BOTH = ("tcp://127.0.0.1:0", "udp://127.0.0.1:0")

@@ -12,11 +12,12 @@ import pytest
 
 import counted_hashes
 import wire
-from broker_process import BrokerProcess, free_port, serve_command, serve_environment
+from broker_process import BrokerProcess, serve_command, serve_environment
 from counted_hashes import cost_of, count_hashes
 from guarded import Guarded
 from holdfast.identity.passwords import PasswordFile, hash_argon2id, hash_pbkdf2, hash_scram
 from http_api import until
+from ports import free_port
 from sn_client import SnClient
 from wire import ConnAck
 

@@ -15,10 +15,11 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.properties import Properties
 
-from broker_process import BrokerProcess, free_port, start_holdfast
+from broker_process import BrokerProcess, start_holdfast
 from holdfast.spark.mqtt.connection import BROKER_OPTIONS, BrokerOptions
 from holdfast.spark.mqtt.retained import read_snapshot
 from holdfast.spark.options import Options
+from ports import free_port
 
 LIMIT_S = 180  # for what takes a moment, on a machine that is busy with something else
 QUIET_S = (0.7, 5.0, 30.0)

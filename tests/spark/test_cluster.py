@@ -14,7 +14,7 @@ import pyspark
 import pytest
 from deltalake import DeltaTable
 
-from broker_process import free_port
+from ports import free_port
 from spark.brokers import LIMIT_S, Holdfast, link_options, publisher, retained_rows, wait_for
 from spark.commands import QUICK_JAVA, Commands
 from spark.publishes import oracle, publishes, write_history
