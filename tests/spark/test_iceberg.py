@@ -17,7 +17,7 @@ from holdfast.history.erase import carry_out
 from holdfast.history.erased import Selector
 from holdfast.history.iceberg import HINT
 from holdfast.history.table import load
-from holdfast.spark.delta import Table
+from holdfast.spark.delta import Table, absolute, is_table
 from holdfast.spark.files import add_action, write_file
 from holdfast.spark.keeper import Keeper
 from holdfast.spark.tables import TABLES
@@ -103,6 +103,21 @@ def test_a_table_that_is_not_named_has_no_view(tmp_path: Path) -> None:
     keeper.tidy(KEEP_S)
     keeper.close()
     assert [path.parent.name for path in (tmp_path / "pipeline").glob("*/_iceberg")] == ["traffic"]
+
+
+def test_tables_whose_folder_is_given_as_a_url_lie_in_that_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_history(tmp_path / "history", ROWS)
+    config = tmp_path / "holdfast.toml"
+    config.write_text('[pipeline]\niceberg = ["traffic"]\n')
+    tables = tmp_path / "elsewhere"
+    url = f"file://{tables}"
+    open_tables(NO_SPARK, find_locations(None, url, str(tmp_path), config), []).close()
+    assert {".lock", "iceberg.db", "traffic"} <= {path.name for path in tables.iterdir()}
+    assert is_table(f"{absolute(url)}/traffic")
+    assert {path.name for path in tmp_path.iterdir()} == {"history", "holdfast.toml", "elsewhere"}
 
 
 def test_a_name_that_no_table_has_is_refused(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from holdfast.cli.pipeline_setup import Data, Tables, find_locations
 from holdfast.cli.retained_display import counted, escape, notes, out, progress
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.erased import Selector
+from holdfast.history.place import Place
 from holdfast.service.requests import check_filter
 from holdfast.storage import erasures
 from holdfast.storage.folder import DataFolder
@@ -242,7 +243,8 @@ def in_tables(root: str, folder: DataFolder, selector: Selector, name: str | Non
     """How many rows of the pipeline's tables have gone with those of the history, by the erasure of that name, or
     would go; None where a run that is at work sees to it.
     """
-    if "://" not in root and not Path(root).is_dir():
+    tables = Place(root).folder
+    if tables is not None and not tables.is_dir():
         return {}
     try:
         from holdfast.cli import pipeline_erasing

@@ -123,7 +123,7 @@ def open_tables(
     spark: "SparkSession", where: Locations, declarations: "list[Declaration]", *, accept_loss: bool = False
 ) -> "Keeper":
     """Returns what keeps the pipeline's tables and those that were declared; it has to be closed."""
-    from holdfast.history.storage_options import is_remote
+    from holdfast.history.place import Place
     from holdfast.spark.declared.replay import quarantine_anew
     from holdfast.spark.declared.tables import declared_tables
     from holdfast.spark.keeper import Keeper
@@ -131,7 +131,7 @@ def open_tables(
     from holdfast.spark.views import Views
 
     tables = (*pipeline_tables(where.devices), *declared_tables(declarations))
-    views = Views(where.iceberg, where.data if is_remote(where.tables) else Path(where.tables))
+    views = Views(where.iceberg, Place(where.tables).folder or where.data)
     keeper = Keeper(spark, where.history, where.tables, tables=tables, accept_loss=accept_loss, views=views)
     try:
         quarantine_anew(keeper, declarations)

@@ -223,4 +223,6 @@ def is_table(root: str) -> bool:
 
 
 def absolute(path: str) -> str:
-    return path.rstrip("/") if "://" in path else str(Path(path).absolute())
+    """An address of a store as it is; a folder, also one given as a URL, by its whole path."""
+    folder = Place(path).folder
+    return path.rstrip("/") if folder is None else str(folder.absolute())

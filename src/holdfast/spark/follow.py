@@ -28,6 +28,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import StoreError
+from holdfast.history.storage_options import is_remote
 from holdfast.spark.failure import SLOW_START, retry_on_vacuumed_files
 from holdfast.spark.keeper import Keeper, bound_arrow_batches
 
@@ -55,7 +56,7 @@ class Follower:
     def __init__(self, keeper: Keeper, name: str, tables: Sequence[str], max_offsets: int) -> None:
         self.keeper, self.name, self.tables, self.max_offsets = keeper, name, tuple(tables), max_offsets
         # Spark writes to a disk, or to what it has been taught; where tables are elsewhere they are enough
-        root = keeper.root if "://" not in keeper.root else tempfile.mkdtemp(prefix="holdfast-")
+        root = keeper.root if not is_remote(keeper.root) else tempfile.mkdtemp(prefix="holdfast-")
         self.checkpoint = Path(root) / CHECKPOINTS / name
         self.ended = Event()
         self._trigger: dict[str, Any] = {}
