@@ -132,7 +132,7 @@ def erase(
         upto, found = look(folder, selector)
         in_them = in_tables(where.tables, folder, selector, None)
         report(Outcome(True, selector, upto, found.rows.num_rows, len(found.in_force), in_them), as_json, found)
-    done = asyncio.run(carry_out(folder, erasures.ask(folder, kind, value, now_ms())))
+    done, in_journal = asyncio.run(carry_out(folder, erasures.ask(folder, kind, value, now_ms())))
     try:
         gone = in_tables(where.tables, folder, selector, done.name)
     except UsageError as error:
@@ -140,7 +140,6 @@ def erase(
             f"erased {done.rows} rows of the history, and none of the pipeline's tables: {error}"
         ) from None
     _, left = look(folder, selector)
-    in_journal = not within(JOURNAL_S, lambda: folder.journal_keeps_from() > done.upto)
     report(Outcome(False, selector, done.upto, done.rows, len(left.in_force), gone, done.name, in_journal), as_json)
 
 
@@ -195,8 +194,10 @@ def look(folder: DataFolder, selector: Selector) -> tuple[int, "Found"]:
         return last_offset(table), find(table, selector, last_offset(table), now_ms())
 
 
-async def carry_out(folder: DataFolder, request: erasures.Request) -> erasures.Request:
-    """Has the history's writer do it: the running broker's, or one that is started for this."""
+async def carry_out(folder: DataFolder, request: erasures.Request) -> tuple[erasures.Request, bool]:
+    """Has the history's writer do it: the running broker's, or one that is started for this, which runs until the
+    journal has let go of the rows too. Returns what was done, and whether they are in the journal still.
+    """
     from holdfast.server import open_offline
 
     async with AsyncExitStack() as stack:
@@ -205,7 +206,8 @@ async def carry_out(folder: DataFolder, request: erasures.Request) -> erasures.R
         except StoreError:
             if not is_locked(folder.root / "lock"):
                 raise
-        return await done_of(folder, request.name)
+        done = await done_of(folder, request.name)
+        return done, not await within(JOURNAL_S, lambda: folder.journal_keeps_from() > done.upto)
 
 
 async def done_of(folder: DataFolder, name: str) -> erasures.Request:
@@ -262,12 +264,12 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def within(seconds: float, condition: Callable[[], bool]) -> bool:
+async def within(seconds: float, condition: Callable[[], bool]) -> bool:
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
             return False
-        time.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(LOOK_EVERY_S)
     return True
 
 
