@@ -6,6 +6,8 @@ xdist's own groups rest on an id that newer versions of pytest do not let it cha
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from failures import tell_failures_at_once
+
 # One browser, one list of parts, cases that follow one another; and two Spark sessions, since one alone would be the
 # last to end.
 SECOND_SPARK = tuple(
@@ -52,6 +54,7 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has n
 
 def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False  # it would begin with the groups of many tests, however short they are
+    tell_failures_at_once(config)
 
 
 @pytest.hookimpl(optionalhook=True)  # a run without xdist has no such hook
