@@ -314,6 +314,25 @@ def test_several_clients_are_disconnected_at_once(anna: Visit, house: BrokerProc
     expect(page.locator("tr.pick")).to_have_count(0)
 
 
+def test_a_client_that_goes_while_it_is_looked_at_is_no_error(
+    anna: Visit, house: BrokerProcess, unique: Unique
+) -> None:
+    """The list may be older than the client's end by as long as it takes to come."""
+    page = anna.page
+    name = unique.client()
+    with house.client(5) as guest:
+        guest.connect(name, username="bob", password=b"pw2")
+        page.goto(f"{anna.base}/#clients?search={name}&client={name}")
+        expect(page.locator(".detailed h3")).to_have_text("Subscriptions: 0")
+        guest.subscribe("home/bob/a", "home/bob/b")
+        expect(page.locator(".detailed h3")).to_have_text("Subscriptions: 2")
+        with page.expect_response("**/api/v1/clients?*") as before:
+            pass
+        old = before.value.text()
+        page.route("**/api/v1/clients?*", lambda route: route.fulfill(body=old, content_type="application/json"))
+    expect(page.locator(".detailed h3")).to_have_text("Subscriptions: 0")
+
+
 def test_a_client_is_banned_and_the_ban_is_lifted(anna: Visit, house: BrokerProcess, unique: Unique) -> None:
     page = anna.page
     name = unique.client("loud")

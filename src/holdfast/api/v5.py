@@ -440,12 +440,12 @@ async def list_subscriptions(
         check_filter(match_topic)
         levels = match_topic.encode().split(b"/")
     group = None if share_group is None else encode_text(share_group)
+    sessions = services.handle.broker.sessions
+    of_one = [sessions[clientid]] if clientid in sessions else []
     found: list[tuple[Session, Subscription]] = []
-    for number, session in enumerate(list(services.handle.broker.sessions.values())):
+    for number, session in enumerate(list(sessions.values()) if clientid is None else of_one):
         if number % 2000 == 1999:
             await asyncio.sleep(0)
-        if clientid is not None and session.client_id != clientid:
-            continue
         for subscription in list(session.subscriptions.values()):
             if (
                 (qos is None or subscription.qos == qos)

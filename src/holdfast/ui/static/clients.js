@@ -144,13 +144,16 @@ export function clients(page, query) {
     drawn = open;
     /** @type {EmqxSubscription[]} */
     let subscriptions = [];
+    let subscribed = 0;
     try {
-      subscriptions = await get(`/api/v5/clients/${encodeURIComponent(open)}/subscriptions`);
+      const answer = await get("/api/v5/subscriptions", { clientid: open, limit: PAGE }); // none of one that has gone
+      subscriptions = answer.data;
+      subscribed = answer.meta.count;
     } catch (error) {
-      if (error.status && error.status !== 404) toast(error.message);
+      if (error.status) toast(error.message);
     }
     if (drawn !== one.client_id) return;
-    const facts = JSON.stringify([one, subscriptions]);
+    const facts = JSON.stringify([one, subscriptions, subscribed]);
     detail.hidden = false;
     if (detail.dataset.facts === facts && !opened) return;
     detail.dataset.facts = facts;
@@ -177,10 +180,11 @@ export function clients(page, query) {
         row("In flight", one.connected ? `${count(one.inflight)} of ${count(one.inflight_most)}` : count(one.inflight)),
         row("Queued", `${count(one.queued)}${one.queued ? `, ${size(one.queued_bytes)}` : ""}`),
         row("Will", one.will ? `${one.will.topic}, ${size(one.will.size)}, QoS ${one.will.qos}${one.will.retain ? ", retained" : ""}${one.will.delay_s ? `, after ${span(one.will.delay_s * 1000)}` : ""}` : "none"))),
-      h("h3", {}, `Subscriptions: ${count(subscriptions.length)}`),
+      h("h3", {}, `Subscriptions: ${count(subscribed)}`),
       subscriptions.length ? h("table", {}, h("thead", {}, h("tr", {}, ["Filter", "QoS", "Options"].map((title) => h("th", { scope: "col" }, title)))),
         h("tbody", {}, subscriptions.map((sub) => h("tr", {}, h("td", {}, sub.topic), h("td", {}, String(sub.qos)),
-          h("td", {}, [sub.nl ? "no local" : "", sub.rap ? "retain as published" : ""].filter(Boolean).join(", ")))))) : null);
+          h("td", {}, [sub.nl ? "no local" : "", sub.rap ? "retain as published" : ""].filter(Boolean).join(", ")))))) : null,
+      subscribed > subscriptions.length ? h("p", { class: "soft" }, `and ${count(subscribed - subscriptions.length)} more`) : null);
     detail.scrollTop = scrolled;
     for (const button of detail.querySelectorAll("button")) if (focused && button.className === focused) button.focus({ preventScroll: true });
     if (opened && matchMedia("(max-width: 900px)").matches) detail.scrollIntoView();
