@@ -138,6 +138,10 @@ def test_denials_of_every_kind_are_kept_with_who_and_what(anna: Api, guarded: Br
     assert found["subscribe denied"]["topic"] == "secret/#"
     assert found["login failed"]["reason"]
     assert "may not write to topic 'secret/door'" in found["API request denied"]["reason"]
+    counted = anna.get("/metrics").text
+    for name in ("api_logins_failed", "api_requests_denied"):
+        assert f"holdfast_{name}_total 0.0" not in counted
+        assert f"holdfast_{name}_total " in counted
     guarded.wait_output("API login failed username=ops address=127.0.0.1")
     guarded.wait_output("API request denied username=bob address=127.0.0.1")
     with Api(guarded, auth=("hunter2", "x")) as mistaken:

@@ -128,6 +128,25 @@ def test_the_live_channel_of_a_user_who_was_removed_ends_and_tells_nothing_more(
         assert channel.close_code == 4401
 
 
+def test_no_user_can_take_all_live_channels(world: World) -> None:
+    from holdfast.api.live import CHANNELS_OF_ONE
+
+    for _ in range(CHANNELS_OF_ONE):
+        world.live(basic(BOB))
+    refused = WebSocket(world.broker.ports["http"], path="/api/v1/live", subprotocols=(), headers=basic(BOB))
+    assert refused.status == 403
+    refused.close()
+    watch(world.live(basic(MALLORY)), "public/plan")
+    world.channels[0].close()
+    until(lambda: can_watch(world, BOB), bool, PATIENCE_S)
+
+
+def can_watch(world: World, who: tuple[str, str]) -> bool:
+    channel = WebSocket(world.broker.ports["http"], path="/api/v1/live", subprotocols=(), headers=basic(who))
+    world.channels.append(channel)
+    return channel.status == 101
+
+
 def test_the_live_channel_of_a_login_ends_with_the_login(world: World) -> None:
     with world.api(KEY) as api, world.api() as bob:
         bob.ok("POST", "/api/v1/login", json=dict(zip(("username", "password"), BOB, strict=True)))

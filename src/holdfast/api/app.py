@@ -19,12 +19,11 @@ from holdfast.api.bodies import BoundedBodies
 from holdfast.api.document import describe
 from holdfast.api.listener import BACKLOG, HttpListener, Policy, Room
 from holdfast.api.metrics import Metrics
-from holdfast.api.problem import HANDLERS, RESPONSES
+from holdfast.api.problem import API_LOGIN_FAILED, HANDLERS, RESPONSES
 from holdfast.api.services import Services, ServicesDep, make_services
 from holdfast.api.static_files import StaticFiles
 from holdfast.api.status import ServerStatus
 
-API_LOGIN_FAILED = "API login failed"
 SHOWN_OF_A_NAME = 2
 STATIC = Path(__file__).parent.parent / "ui" / "static"
 # Nothing but our own files may run or be loaded, and nobody may put the pages into a frame.
@@ -66,7 +65,7 @@ def make_app(services: Services, cors: list[str]) -> ASGIApp:
         exception_handlers=dict(HANDLERS),  # type: ignore[arg-type]
     )
     app.state.services = services
-    app.state.channels = 0
+    app.state.channels = live.Channels()
     app.state.metrics = Metrics(services.status, services.metrics_history)
     app.include_router(v1.router)
     app.include_router(operator.router)

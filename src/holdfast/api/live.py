@@ -10,6 +10,7 @@ someone who has logged out, was removed or has to log in again ends with 4401.
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any, cast
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
@@ -24,6 +25,23 @@ router = APIRouter()
 STEP_S = 0.5
 WATCHED_MOST = 500
 CHANNELS_MOST = 200
+CHANNELS_OF_ONE = 50
+
+
+class Channels:
+    """How many are open, by the name of who has them; nobody is to keep the others out."""
+
+    def __init__(self) -> None:
+        self.open: Counter[str] = Counter()
+
+    def are_too_many(self, name: str) -> bool:
+        """Whether one more of that user's would be; where nobody logs in, all are one."""
+        return self.open.total() >= CHANNELS_MOST or (name != "" and self.open[name] >= CHANNELS_OF_ONE)
+
+    def end(self, name: str) -> None:
+        self.open[name] -= 1
+        if not self.open[name]:
+            del self.open[name]
 
 
 class Watch:
@@ -92,12 +110,13 @@ class Watch:
 @router.websocket("/api/v1/live")
 async def live(socket: WebSocket) -> None:
     services = cast(Services, socket.app.state.services)
-    if socket.app.state.channels >= CHANNELS_MOST:
+    identity = cast(Identity, socket.state.identity)
+    channels, name = cast(Channels, socket.app.state.channels), identity.caller.name
+    if channels.are_too_many(name):
         await socket.close(4503, "too many pages are open")
         return
     await socket.accept()
-    socket.app.state.channels += 1
-    identity = cast(Identity, socket.state.identity)
+    channels.open[name] += 1
     watch = Watch(services, identity.caller)
     reader = asyncio.create_task(listen(socket, watch), name="holdfast-live")
     try:
@@ -111,7 +130,7 @@ async def live(socket: WebSocket) -> None:
     except (WebSocketDisconnect, RuntimeError):
         pass  # the page is gone
     finally:
-        socket.app.state.channels -= 1
+        channels.end(name)
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
 

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from holdfast.api.metrics_history import LAG_BOUNDS, MetricsHistory
+from holdfast.api.problem import API_LOGIN_FAILED, API_REQUEST_DENIED
 from holdfast.api.status import ServerStatus
 from holdfast.broker.message import OUTCOMES, REFUSED_SIZE
 from holdfast.protocol.mqtt.packets import PROTOCOL_NAMES
@@ -65,6 +66,9 @@ class BrokerCollector(Collector):
         yield counter("holdfast_connects_accepted", "CONNECT packets accepted.", counters.connects_accepted)
         yield counter("holdfast_connects_refused", "CONNECT packets refused.", counters.connects_refused)
         yield counter("holdfast_logins_failed", "Of these, for want of a login or right.", counters.logins_failed)
+        denied = self.status.denials.counted
+        yield counter("holdfast_api_logins_failed", "Logins of the API that failed.", denied[API_LOGIN_FAILED])
+        yield counter("holdfast_api_requests_denied", "Requests without the right.", denied[API_REQUEST_DENIED])
         yield counter("holdfast_disconnects", "Connections of clients that have ended.", counters.disconnects)
         yield counter("holdfast_sessions_taken_over", "Sessions taken over.", counters.sessions_taken_over)
         yield counter("holdfast_sessions_expired", "Sessions expired.", counters.sessions_expired)

@@ -41,6 +41,7 @@ class Details(BaseModel):
     message: str
 
 
+API_LOGIN_FAILED = "API login failed"
 API_REQUEST_DENIED = "API request denied"
 
 # What every operation may answer with besides success.

@@ -4,7 +4,7 @@ Whoever is denied the same again is one entry with a count, so that a client in 
 names are what clients say of themselves.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -29,16 +29,22 @@ class Denial:
 
 
 class Denials:
-    """At most KEPT_MOST of them, the one that was seen last at the end. `total` counts all there ever were."""
+    """At most KEPT_MOST of them, the one that was seen last at the end. `total` counts all there ever were, by event
+    in `counted`.
+    """
 
     def __init__(self) -> None:
         self.kept: OrderedDict[tuple[str, str, str, str, str], Denial] = OrderedDict()
-        self.total = 0
+        self.counted: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        return self.counted.total()
 
     def add(
         self, at_ms: int, event: str, client_id: str, username: str, address: str, detail: Mapping[str, object]
     ) -> None:
-        self.total += 1
+        self.counted[event] += 1
         host = host_of(address)
         topic = text_of(detail.get("topic", detail.get("filter", "")))
         reason = text_of(detail.get("reason", ""))
