@@ -18,6 +18,8 @@ import pytest
 from broker_process import BrokerProcess, Unique, start_holdfast
 from command_line import holdfast_process
 from cut_link import CutLink
+from holdfast.bridge.remote import LEFT_OUT_AFTER, SUSPECTED_AFTER
+from holdfast.protocol.mqtt.packets import CONNECT
 from http_api import LISTEN, Api, until
 from mosquitto_files import PersistentMosquitto
 from wire import P, Publish, WireClient
@@ -669,6 +671,60 @@ def test_a_kill_of_this_broker_takes_nothing_back_that_the_other_one_has(
     broker.wait_output("bridge synchronised", PATIENCE_S)
     becomes(broker.port, u, last)
     becomes(mosquitto.port, u, last)
+
+
+@pytest.mark.parametrize("retain", [True, False])
+def test_a_message_on_which_the_other_broker_hangs_up_holds_nothing_up(
+    make: Make, here: BrokerProcess, tmp_path: Path, unique: Unique, retain: bool
+) -> None:
+    """MQTT 3.1.1 has no other way to say that a message is too large."""
+    u = str(unique)
+    narrow = PersistentMosquitto(tmp_path, "allow_anonymous true", "max_packet_size 2000")
+    try:
+        bridge = make(narrow.port, f"{u}/# out 1", protocol="3.1.1")
+        bridge.in_sync()
+        listener = Listener(narrow.port, f"{u}/#")
+        publish(here.port, f"{u}/a", "before", retain=retain)
+        for number in range(2):
+            publish(here.port, f"{u}/large", f"{number}" * 5000, retain=retain)
+            publish(here.port, f"{u}/b", f"behind {number}", retain=retain)
+        publish(here.port, f"{u}/large", "small", retain=retain)
+        assert set(listener.until(4)) >= {
+            (f"{u}/a", "before", retain),
+            (f"{u}/b", "behind 1", retain),
+            (f"{u}/large", "small", retain),
+        }
+        told = bridge.wait(lambda one: one["in_sync"] and one["waiting"] == 0)
+        assert told["refused"] >= 2
+        if retain:
+            becomes(narrow.port, u, {f"{u}/a": "before", f"{u}/b": "behind 1", f"{u}/large": "small"})
+    finally:
+        narrow.stop()
+
+
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+def test_a_link_that_ends_again_and_again_costs_no_message(
+    make: Make, here: BrokerProcess, mosquitto: PersistentMosquitto, unique: Unique, protocol: str
+) -> None:
+    """The same message is in front each time, and it is not what the connection ended for."""
+    u = str(unique)
+    bridge = make(mosquitto.port, f"{u}/# out 1", protocol=protocol)
+    link = bridge.link
+    link.on_bytes = lambda data: b"in front" in data
+    bridge.in_sync()
+    bridge.cut()
+    bridge.mend()
+    listener = Listener(mosquitto.port, f"{u}/#")
+    publish(here.port, f"{u}/a", "in front", retain=False)
+    until(lambda: link.is_cut, bool, PATIENCE_S)
+    link.on_bytes = lambda data: data[0] >> 4 != CONNECT
+    for _ in range(SUSPECTED_AFTER + LEFT_OUT_AFTER + 2):
+        link.mend()
+        until(lambda: link.is_cut, bool, PATIENCE_S)
+    link.on_bytes = None
+    bridge.mend()
+    assert (f"{u}/a", "in front", False) in listener.until(1)
+    assert bridge.status()["refused"] == 0
 
 
 # Changes while it runs.

@@ -2,24 +2,32 @@
 
 What is unacknowledged when a connection is lost is sent again on the next one under the same identifier, so that QoS 2
 stays exactly once. Passwords, tokens and certificates are read for each connection.
+
+A broker of MQTT 3.1.1 has no other way to refuse a message than to hang up, as on one that is too large for it. When it
+has done so a few times with the same message in front, that one is sent alone, on a connection that has just been seen
+to work. If it hangs up again each time, the message is left out: nothing behind it would ever cross.
 """
 
 import asyncio
 import contextlib
 import logging
 import random
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from holdfast.bridge.options import BridgeOptions
+from holdfast.bridge.plan import digest
 from holdfast.broker.session import MARK, SNAPSHOT_PROPERTY
 from holdfast.client import Client, Options
+from holdfast.client.client import Answer
 from holdfast.client.connection import BrokerConnection, open_connection
 from holdfast.errors import ConnectionFailed, UsageError
 from holdfast.protocol.mqtt.packets import (
     PINGREQ,
     PINGRESP,
+    PUBACK,
     V5,
     Ack,
     ConnAck,
@@ -38,6 +46,7 @@ from holdfast.protocol.mqtt.reasons import (
     PROTOCOL_ERROR,
     RECEIVE_MAXIMUM_EXCEEDED,
     UNACCEPTABLE_PROTOCOL_311,
+    UNSPECIFIED_ERROR,
     return_code_311,
 )
 
@@ -48,6 +57,15 @@ GOODBYE_S: Final = 5.0
 # A will below $SYS is more than some brokers allow, and they say no more than this.
 MAY_BE_THE_WILL: Final = (NOT_AUTHORIZED, return_code_311(NOT_AUTHORIZED), BAD_USERNAME_OR_PASSWORD)
 
+
+SUSPECTED_AFTER: Final = 3  # connections in a row that ended with the same message in front
+LEFT_OUT_AFTER: Final = 3  # trials
+LEFT_OUT_MOST: Final = 1000  # of those that are remembered
+
+# How far the trial of a message is: none, the link is asked for a sign of life, the message was sent.
+NO_TRIAL: Final = 0
+ASKED: Final = 1
+ON_TRIAL: Final = 2
 
 REPEAT_REFUSED: Final = (MALFORMED_PACKET, PROTOCOL_ERROR, RECEIVE_MAXIMUM_EXCEEDED)
 
@@ -66,6 +84,12 @@ class RemoteClient(Client):
         self.on_lost: Callable[[str], None] = lambda why: None
         self.on_answer: Callable[[], None] = lambda: None
         self._resting = True
+        self._suspect = 0  # the identifier of the message in front when connections ended, and
+        self._ends = 0  # how many did in a row
+        self._failed_trials = 0
+        self._trial = NO_TRIAL
+        self._held: list[Packet] = []  # what came during a trial
+        self._left_out: OrderedDict[bytes, bytes] = OrderedDict()  # topics, and what was not taken there
         self._repeated: list[int] = []  # QoS 2 messages sent again on this connection and not answered, in order
         self._handling: dict[int, Publish] = {}  # QoS 2 messages that were taken and not acknowledged, by identifier
         super().__init__(options.endpoint(0), self.make_options(with_password=False))
@@ -132,12 +156,78 @@ class RemoteClient(Client):
             self._connection.send(Ping(PINGREQ))
         return self._connection is not None
 
+    async def send(self, publish: Publish) -> asyncio.Future[Answer] | None:
+        if self._left_out and self._left_out.get(publish.topic) == content_of(publish):
+            raise UsageError("the other broker ended the connection each time that it came")
+        return await super().send(publish)
+
     def _on_packet(self, connection: BrokerConnection, packet: Packet) -> None:
+        if self._trial != NO_TRIAL:
+            self._on_packet_of_trial(connection, packet)
+            return
         if packet.kind == PINGRESP:
             self.on_answer()
         elif isinstance(packet, Ack) and packet.packet_id in self._repeated:
             self._repeated.remove(packet.packet_id)
         super()._on_packet(connection, packet)
+
+    def _on_packet_of_trial(self, connection: BrokerConnection, packet: Packet) -> None:
+        publish = self._qos.first_waiting()
+        assert publish is not None
+        if packet.kind == PINGRESP and self._trial == ASKED:
+            self._trial = ON_TRIAL
+            publish.dup = connection.connack.session_present
+            connection.send(publish)
+        elif isinstance(packet, Ack) and packet.packet_id == publish.packet_id:
+            self._end_trials()
+            super()._on_packet(connection, packet)
+            self._go_on(connection)
+        elif packet.kind != PINGRESP:
+            self._held.append(packet)
+
+    def _end_trials(self) -> None:
+        self._trial = NO_TRIAL
+        self._suspect = self._ends = self._failed_trials = 0
+
+    async def _read_until_lost(self, connection: BrokerConnection) -> ConnectionFailed:
+        try:
+            failure = await super()._read_until_lost(connection)
+        except asyncio.CancelledError:
+            if self._trial != NO_TRIAL:  # nobody else knows of it yet
+                await connection.close(None)
+            raise
+        if not connection.is_aborted:
+            self._note_end()
+        return failure
+
+    def _note_end(self) -> None:
+        """The other side has ended the connection: maybe for what was sent."""
+        publish = self._qos.first_waiting()
+        if publish is None or publish.packet_id != self._suspect:
+            self._suspect = publish.packet_id if publish is not None else 0
+            self._ends = self._failed_trials = 0
+        self._ends += 1
+        if publish is None or self._trial != ON_TRIAL:
+            return
+        self._failed_trials += 1
+        if self._failed_trials >= LEFT_OUT_AFTER:
+            self._leave_out(publish)
+
+    def _leave_out(self, publish: Publish) -> None:
+        log.warning(
+            "a message is left out: the other broker ends the connection each time that it comes",
+            extra={
+                "bridge": self.bridge.name,
+                "topic": publish.topic.decode(errors="replace"),
+                "bytes": len(publish.payload),
+            },
+        )
+        self._left_out[publish.topic] = content_of(publish)
+        while len(self._left_out) > LEFT_OUT_MOST:
+            self._left_out.popitem(last=False)
+        self._end_trials()
+        self._qos.withdraw(publish.packet_id)
+        self._resolve(publish.packet_id, Ack(PUBACK, publish.packet_id, UNSPECIFIED_ERROR))
 
     async def rest(self, reason: int = 0) -> None:
         """Disconnect until `start` is called again. What is unacknowledged stays so."""
@@ -277,6 +367,15 @@ class RemoteClient(Client):
             return False
 
     def _resume(self, connection: BrokerConnection) -> None:
+        self._trial = NO_TRIAL
+        self._held = []
+        if self._ends >= SUSPECTED_AFTER and self._qos.first_waiting() is not None:
+            self._trial = ASKED
+            connection.send(Ping(PINGREQ))
+        else:
+            self._go_on(connection)
+
+    def _go_on(self, connection: BrokerConnection) -> None:
         self._subscriptions.clear()  # the link subscribes anew, to what has changed
         if not connection.connack.session_present:
             self._handling.clear()
@@ -287,6 +386,13 @@ class RemoteClient(Client):
         if self.has_will:
             connection.send(Publish(self.bridge.state_topic.encode(), b"1", 0, True))
         self.on_connected(connection.connack)
+        held, self._held = self._held, []
+        for packet in held:
+            self._on_packet(connection, packet)
+
+
+def content_of(publish: Publish) -> bytes:
+    return digest(publish.payload, b"", V5)
 
 
 async def try_out(options: BridgeOptions) -> list[dict[str, object]]:

@@ -182,6 +182,11 @@ class BrokerConnection:
         else:
             raise ProtocolError(f"topic alias {alias} has no topic yet")
 
+    @property
+    def is_aborted(self) -> bool:
+        """Whether it was this side that ended it."""
+        return self._broken is not None
+
     async def abort(self, cause: str) -> None:
         """Closes without a word; a call that reads gets `cause` as the reason."""
         self._broken = cause

@@ -119,6 +119,10 @@ class QosState:
             del self._outgoing[packet_id]
         return released
 
+    def first_waiting(self) -> Publish | None:
+        """Returns the message that has waited longest for a first answer."""
+        return next((outgoing.publish for outgoing in self._outgoing.values() if not outgoing.released), None)
+
     def unanswered(self) -> list[int]:
         """Returns the ids of QoS 2 messages that no PUBREC has come for, in the order of sending."""
         return [one for one, outgoing in self._outgoing.items() if outgoing.publish.qos == 2 and not outgoing.released]
@@ -130,5 +134,5 @@ class QosState:
             outgoing.released = True
 
     def withdraw(self, packet_id: int) -> None:
-        """The message of `start` was not sent after all."""
+        """The message of `start` was not sent after all, or is not to be sent again."""
         self._outgoing.pop(packet_id, None)
