@@ -34,7 +34,7 @@ NOTHING_FOUND = 1
 LISTED = 20
 LOOK_EVERY_S = 0.2
 BEGUN_AFTER_S = 60.0
-JOURNAL_S = 10.0  # the state follows within a second
+JOURNAL_S = 60.0  # the state follows within a second, unless much waits for it
 LOCK_NAME = "history.lock"
 # How the command that removes retained messages is told which, by the kind of selector.
 REMOVED_BY = {"topic": "", "user": "--publisher ", "client": "'#' --client-id "}
@@ -207,7 +207,8 @@ async def carry_out(folder: DataFolder, request: erasures.Request) -> tuple[eras
             if not is_locked(folder.root / "lock"):
                 raise
         done = await done_of(folder, request.name)
-        return done, not await within(JOURNAL_S, lambda: folder.journal_keeps_from() > done.upto)
+        with notes.status("waiting until the journal has let go of them"):
+            return done, not await within(JOURNAL_S, lambda: folder.journal_keeps_from() > done.upto)
 
 
 async def done_of(folder: DataFolder, name: str) -> erasures.Request:
