@@ -5,6 +5,7 @@ other scenarios are about Holdfast alone, on all cores there are.
 """
 
 import os
+import socket
 import statistics
 import tempfile
 import time
@@ -49,6 +50,7 @@ def one_at_a_time(running: Running) -> Figures:
     keeps = (running.folder / "data" / "journal").is_dir()
     each_ms: list[float] = []
     syncs_ms: list[float] = []
+    answers_ms: list[float] = []
     size = 0
     for _ in range(TURNS):
         before = written_bytes(running.pid)
@@ -57,10 +59,12 @@ def one_at_a_time(running: Running) -> Figures:
         if keeps:
             size = (written_bytes(running.pid) - before) // result.sent
             syncs_ms.append(bare_sync_ms(running.folder, size))
+            answers_ms.append(synced_answer_ms(running.folder, size, os.sched_getaffinity(running.pid)))
     figures: Figures = {"one_at_a_time_ms": statistics.mean(each_ms)}
     if keeps:
         figures |= {"sync_bytes": size, "sync_ms": statistics.mean(syncs_ms)}
         figures["one_to_sync"] = figures["one_at_a_time_ms"] / figures["sync_ms"]
+        figures["synced_answer_ms"] = statistics.mean(answers_ms)
     return figures
 
 
@@ -99,6 +103,45 @@ def bare_sync_ms(folder: Path, size: int) -> float:
             os.pwrite(fd, data, number * size)
             os.fdatasync(fd)
         return (time.monotonic() - started) * 1000 / SYNCS
+
+
+def synced_answer_ms(folder: Path, size: int, cores: set[int]) -> float:
+    """A round trip to a server on these cores that does nothing but `bare_sync_ms` before each answer: what one in
+    flight costs at least here, since both sides have to be woken.
+    """
+    server = socket.create_server(("127.0.0.1", 0))
+    child = os.fork()
+    if child == 0:
+        try:
+            os.sched_setaffinity(0, cores)
+            answer_when_synced(server.accept()[0], folder, size)
+        finally:
+            os._exit(0)
+    try:
+        with server, socket.create_connection(server.getsockname()) as ours:
+            started = 0.0
+            for number in range(SYNCS + 1):
+                if number == 1:
+                    started = time.monotonic()
+                ours.send(bytes(size))
+                if not ours.recv(16):
+                    raise LoadError("the server that only syncs has ended")
+            return (time.monotonic() - started) * 1000 / SYNCS
+    finally:
+        os.waitpid(child, 0)
+
+
+def answer_when_synced(sock: socket.socket, folder: Path, size: int) -> None:
+    with tempfile.TemporaryFile(dir=folder) as file:
+        fd = file.fileno()
+        os.posix_fallocate(fd, 0, max(ALLOCATE, SYNCS * size))
+        os.fdatasync(fd)
+        position = 0
+        while data := sock.recv(65536):
+            os.pwrite(fd, data, position)
+            os.fdatasync(fd)
+            position += size
+            sock.send(bytes(4))
 
 
 def start(_: Running) -> Figures:
@@ -198,6 +241,7 @@ SCENARIOS = (
             Figure("one_at_a_time_ms", "one in flight, each", "ms", more_is_better=False),
             Figure("sync_bytes", "written for each", "bytes", more_is_better=False),
             Figure("sync_ms", "a bare fdatasync of as much", "ms", more_is_better=False),
+            Figure("synced_answer_ms", "a server that only syncs and answers", "ms", more_is_better=False),
             Figure("one_to_sync", "one in flight to a bare fdatasync", "times", more_is_better=False, at_most=1.8),
         ),
         peers=(*HOLDFASTS, "mosquitto", "FlashMQ"),

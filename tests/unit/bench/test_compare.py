@@ -7,7 +7,7 @@ import pytest
 
 import machine
 from compare import ALL_SCENARIOS, SCENARIOS, chosen, described
-from disk import bare_sync_ms, written_bytes
+from disk import bare_sync_ms, synced_answer_ms, written_bytes
 from holdfast.config.settings import DEFAULT_LISTEN, Settings
 from peers import (
     AS_SHIPPED,
@@ -207,6 +207,11 @@ def test_written_bytes_are_those_of_files(tmp_path: Path) -> None:
 
 def test_bare_sync_leaves_nothing_behind(tmp_path: Path) -> None:
     assert bare_sync_ms(tmp_path, 148) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_only_syncs_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert synced_answer_ms(tmp_path, 148, os.sched_getaffinity(0)) > 0
     assert list(tmp_path.iterdir()) == []
 
 
