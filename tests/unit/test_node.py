@@ -65,7 +65,7 @@ def test_a_clock_that_is_hours_off_is_corrected_with_the_first_entry(
     assert abs(node.driver.now_ms() - LOG_MS) < 200
     clock.ms += 10_000
     assert abs(node.driver.now_ms() - LOG_MS - 10_000) < 200  # and it goes on
-    assert [record.message for record in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == [
         "the clock of this machine differs from that of the log servers, whose time is used: check NTP"
     ]
     come_back(node, clock, LOG_MS + 10_000)
