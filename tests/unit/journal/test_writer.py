@@ -5,7 +5,6 @@ Most tests drive the writer a step at a time without its thread, so that every f
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from errno import ENOSPC
 from pathlib import Path
@@ -136,7 +135,7 @@ def test_the_thread_calls_back_in_order_and_close_waits_for_all(folder: Path) ->
     journal.close()
     assert told == list(range(1, 501))
     assert offsets_in(folder) == list(range(1, 501))
-    assert not any(thread.name == "holdfast-journal" for thread in threading.enumerate())
+    assert not journal.thread.is_alive()
     with pytest.raises(UsageError):
         journal.append([record(501)])
 
