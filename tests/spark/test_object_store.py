@@ -3,16 +3,19 @@
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from broker_process import serve_environment
 from holdfast.cli.pipeline_erasing import count_in_tables, follow_history
-from holdfast.errors import UsageError
+from holdfast.errors import StoreError, UsageError
 from holdfast.history.compaction import compact
 from holdfast.history.erased import Selector
 from holdfast.history.place import Place
@@ -20,11 +23,13 @@ from holdfast.history.storage_options import VARIABLE
 from holdfast.history.writer import HistoryWriter
 from holdfast.spark.delta import Table
 from holdfast.spark.files import add_action, write_file
+from holdfast.spark.jobs.run import Runner
 from holdfast.spark.keeper import Keeper, Lock
 from holdfast.spark.succession import RETAINED_SCHEMA
 from holdfast.spark.tables import RETAINED_TABLE
 from log_records import retained
 from object_store import S3Server, storage_file
+from spark.publishes import publishes, write_history
 
 READ = """
 import json, sys
@@ -103,6 +108,41 @@ def test_two_runs_on_one_place_in_an_object_store_are_refused(
     with pytest.raises(UsageError, match="another pipeline run"):
         Keeper(spark, place.uri, TABLES)
     keeper.close()
+
+
+def test_a_run_on_tables_in_an_object_store_leaves_no_checkpoint_behind(
+    spark: SparkSession, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, place.storage_file)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    history = write_history(tmp_path / "history", publishes(20, topics=5, seed=16))
+    keeper = Keeper(spark, history, TABLES, tables=[RETAINED_TABLE])
+    keeper.tables["retained"].commit([], [], keeper.history.end)
+    seen: list[Path] = []
+    start = DataStreamWriter.start
+
+    def start_and_look(writer: DataStreamWriter) -> StreamingQuery:
+        query = start(writer)
+        seen.extend(folders_in(tmp_path / "temporary"))
+        return query
+
+    monkeypatch.setattr(DataStreamWriter, "start", start_and_look)
+    Runner(keeper).once()
+    assert len(seen) == 1
+    assert folders_in(tmp_path / "temporary") == []
+    write_history(tmp_path / "history", publishes(20, topics=5, seed=17, first=21))
+    for file in (tmp_path / "history").glob("*.parquet"):
+        file.write_bytes(b"")
+    with pytest.raises(StoreError, match="damaged"):
+        Runner(keeper).once()
+    assert len(seen) == 2
+    assert folders_in(tmp_path / "temporary") == []
+    keeper.close()
+
+
+def folders_in(path: Path) -> list[Path]:
+    return [one for one in path.iterdir() if one.is_dir()]
 
 
 @pytest.mark.long

@@ -7,12 +7,12 @@ decide, and the checkpoint is a convenience: one that is gone, or that does not 
 
 import json
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -56,7 +56,8 @@ class Follower:
     def __init__(self, keeper: Keeper, name: str, tables: Sequence[str], max_offsets: int) -> None:
         self.keeper, self.name, self.tables, self.max_offsets = keeper, name, tuple(tables), max_offsets
         # Spark writes to a disk, or to what it has been taught; where tables are elsewhere they are enough
-        root = keeper.root if not is_remote(keeper.root) else tempfile.mkdtemp(prefix="holdfast-")
+        self._temporary = TemporaryDirectory(prefix="holdfast-") if is_remote(keeper.root) else None
+        root = keeper.root if self._temporary is None else self._temporary.name
         self.checkpoint = Path(root) / CHECKPOINTS / name
         self.ended = Event()
         self._trigger: dict[str, Any] = {}
@@ -131,8 +132,15 @@ class Follower:
             self.ended.set()
 
     def stop(self) -> None:
-        """Lets a batch that has begun come to its end."""
+        """Lets a batch that has begun come to its end. It cannot be started again."""
         self._stopping = True
+        try:
+            self._stop_query()
+        finally:
+            if self._temporary is not None:
+                self._temporary.cleanup()
+
+    def _stop_query(self) -> None:
         if self._query is None:  # nobody will tell of its end
             self.ended.set()
             return
