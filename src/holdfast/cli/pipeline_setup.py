@@ -131,7 +131,7 @@ def open_tables(
     from holdfast.spark.views import Views
 
     tables = (*pipeline_tables(where.devices), *declared_tables(declarations))
-    views = Views(where.iceberg, Place(where.tables).folder or where.data)
+    views = Views(where.iceberg, Place(where.tables).folder or where.data, note)
     keeper = Keeper(spark, where.history, where.tables, tables=tables, accept_loss=accept_loss, views=views)
     try:
         quarantine_anew(keeper, declarations)
@@ -154,8 +154,12 @@ def open_history(where: Locations, *, whole: bool = True, counts: bool = False) 
     if whole:
         check_whole(table)
     if counts and not table.live_from:
-        typer.echo(f"note: {table.lacks_live(0)}. Numbers of messages leave them out", err=True)
+        note(f"{table.lacks_live(0)}. Numbers of messages leave them out")
     return table
+
+
+def note(sentence: str) -> None:
+    typer.echo(f"note: {sentence}", err=True)
 
 
 @contextmanager

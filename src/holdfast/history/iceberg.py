@@ -61,6 +61,7 @@ class IcebergView:
             self.catalog = SqlCatalog("holdfast", uri=uri, warehouse=f"{self.root}/{FOLDER}", **told)
             self.catalog.create_namespace_if_not_exists(NAMESPACE)
             self.table = self.opened()
+            self.said = ""
             self.known: dict[str, DataFile] = {
                 task.file.file_path: task.file for task in self.table.scan().plan_files()
             }
@@ -88,27 +89,33 @@ class IcebergView:
         """Makes the view what the table is, in one commit, and returns whether it was not already."""
         wanted = set(delta.file_uris())
         new, gone = wanted - self.known.keys(), self.known.keys() - wanted
-        if not new and not gone:
-            return False
         try:
-            added = {}
-            with self.table.transaction() as change, change.update_snapshot().overwrite() as snapshot:
-                for path in gone:
-                    snapshot.delete_data_file(self.known[path])
-                for file in parquet_files_to_data_files(self.table.io, change.table_metadata, iter(sorted(new))):
-                    file.spec_id = self.table.spec().spec_id  # as one that was read has it
-                    snapshot.append_data_file(file)
-                    added[file.file_path] = file
-            self.known = {path: file for path, file in self.known.items() if path in wanted} | added
+            if new or gone:
+                self.replace(new, gone)
             self.say_newest()
         except Exception as error:
             raise StoreError(f"{self.what} cannot be written: {first_line(error)}") from error
-        return True
+        return bool(new or gone)
+
+    def replace(self, new: set[str], gone: set[str]) -> None:
+        added = {}
+        with self.table.transaction() as change, change.update_snapshot().overwrite() as snapshot:
+            for path in gone:
+                snapshot.delete_data_file(self.known[path])
+            for file in parquet_files_to_data_files(self.table.io, change.table_metadata, iter(sorted(new))):
+                file.spec_id = self.table.spec().spec_id  # as one that was read has it
+                snapshot.append_data_file(file)
+                added[file.file_path] = file
+        self.known = {path: file for path, file in self.known.items() if path not in gone} | added
 
     def say_newest(self) -> None:
-        name = self.table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json")
+        """Once for each version; also where the view that made it could not."""
+        newest = self.table.metadata_location
+        if newest == self.said:
+            return
         with self.table.io.new_output(f"{self.root}/{HINT}").create(overwrite=True) as hint:
-            hint.write(name.encode())
+            hint.write(newest.rpartition("/")[2].removesuffix(".metadata.json").encode())
+        self.said = newest
 
     def clean(self, keep_s: float, now_s: float | None = None) -> int:
         """Deletes metadata of versions older than so many seconds, and returns how many files that were."""

@@ -1,26 +1,31 @@
 """Tables of the pipeline as Iceberg tables too, for readers who know only that: no row is written twice."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from holdfast.errors import UsageError
+from holdfast.history.lenient_view import LenientView
 from holdfast.history.place import Place
 from holdfast.spark.delta import Table
-
-if TYPE_CHECKING:
-    from holdfast.history.iceberg import IcebergView
 
 CLEAN_EVERY_S = 60.0
 
 
 class Views:
-    """The views of the tables with these names, and the folder where their catalog lies."""
+    """The views of the tables with these names, and the folder where their catalog lies.
 
-    def __init__(self, names: Sequence[str] = (), catalog: Path = Path()) -> None:
-        self.names, self.catalog = names, catalog
-        self._views: list[tuple[Table, IcebergView]] = []
+    The tables go on without a view that fails: `tell` is given a sentence about it, and it is tried again.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str] = (),
+        catalog: Path = Path(),
+        tell: Callable[[str], None] = lambda _sentence: None,
+    ) -> None:
+        self.names, self.catalog, self.tell = names, catalog, tell
+        self._views: list[tuple[Table, LenientView]] = []
         self._clean_at = time.monotonic() + CLEAN_EVERY_S
 
     def open(self, tables: Mapping[str, Table]) -> None:
@@ -30,13 +35,14 @@ class Views:
         if not self.names:
             return
         try:
-            from holdfast.history.iceberg import IcebergView
+            import holdfast.history.iceberg  # noqa: F401
         except ImportError as error:
             raise UsageError(f"pipeline.iceberg needs more: `pip install 'holdfast-mqtt[iceberg]'` ({error})") from None
-        self.catalog.mkdir(parents=True, exist_ok=True)
         for name in self.names:
             table = tables[name]
-            self._views.append((table, IcebergView(Place(table.root), self.catalog, name, table.value.schema)))
+            view = LenientView(Place(table.root), self.catalog, self.tell, name, table.value.schema)
+            self._views.append((table, view))
+            view.follow(table.delta)
 
     def follow(self, keep_s: float) -> None:
         """Makes the views what the tables are, and now and then deletes metadata of versions older than that."""
@@ -51,7 +57,7 @@ class Views:
     def begin_anew(self) -> None:
         """After an erasure: no older version tells of what has gone."""
         for table, view in self._views:
-            view.begin_anew(table.delta)
+            view.follow(table.delta, erased=True)
 
     def close(self) -> None:
         for _, view in self._views:

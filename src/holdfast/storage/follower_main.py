@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from holdfast.broker.record_shape import sound_only
 from holdfast.broker.records import Columns
 from holdfast.errors import StoreError
+from holdfast.history.lenient_view import LenientView
 from holdfast.history.libraries import load_arrow_alone
 from holdfast.journal.reader import Reader
 from holdfast.journal.watermark import Watermark
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from holdfast.history.compaction import Gain
     from holdfast.history.erase import Step
     from holdfast.history.erased import Erasure
-    from holdfast.history.iceberg import IcebergView
     from holdfast.history.writer import HistoryWriter
     from holdfast.state.store import StateStore
 
@@ -147,8 +147,6 @@ class HistoryFollower(Follower):
     erased: "Iterator[Step]"
     joined: "Iterator[Gain | None] | None" = None
     replaced_at: float | None = None
-    iceberg: "IcebergView | None" = None
-    iceberg_problem = ""
     holder = 0
     compact_problem = ""
 
@@ -161,6 +159,7 @@ class HistoryFollower(Follower):
     ) -> None:
         super().__init__(folder)
         self.place = folder.table
+        self.iceberg = LenientView(self.place, folder.root, lambda sentence: report(note=sentence))
         self.options = options
         self.interval_s = options.flush_interval_s
         self.space = space
@@ -281,25 +280,9 @@ class HistoryFollower(Follower):
         """Brings the Iceberg view to where the table is. The history goes on without it where that fails."""
         if not self.options.iceberg:
             return
-        try:
-            if self.iceberg is None:
-                from holdfast.history.iceberg import IcebergView
-
-                self.iceberg = IcebergView(self.place, self.folder.root)
-            if erased:
-                self.iceberg.begin_anew(self.writer.table)
-            else:
-                self.iceberg.follow(self.writer.table)
-            if cleans:
-                self.iceberg.clean(self.options.keep_replaced_s)
-            problem = ""
-        except ImportError as error:
-            problem = f"no Iceberg view of the history is kept: `pip install 'holdfast-mqtt[iceberg]'` ({error})"
-        except StoreError as error:
-            problem, self.iceberg = str(error), None
-        if problem and problem != self.iceberg_problem:
-            report(note=problem)
-        self.iceberg_problem = problem
+        self.iceberg.follow(self.writer.table, erased=erased)
+        if cleans:
+            self.iceberg.clean(self.options.keep_replaced_s)
 
     def sync(self) -> None:
         self.writer.sync(time.time())
@@ -380,9 +363,7 @@ class HistoryFollower(Follower):
 
     def close(self) -> None:
         self.writer.close()
-        if self.iceberg is not None:
-            self.iceberg.close()
-            self.iceberg = None
+        self.iceberg.close()
 
 
 class SharedHistoryFollower(HistoryFollower):
