@@ -15,9 +15,10 @@ import pytest
 from broker_process import BrokerProcess, serve_environment
 from holdfast.errors import StoreError
 from holdfast.history import repair, upkeep
-from holdfast.history.compaction import compact, layout
+from holdfast.history.compaction import compact
 from holdfast.history.erase import carry_out
 from holdfast.history.erased import Selector
+from holdfast.history.layout import layout
 from holdfast.history.place import Place
 from holdfast.history.reader import HistoryReader, records
 from holdfast.history.storage_options import VARIABLE, read_options, redacted, storage_options

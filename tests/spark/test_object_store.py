@@ -23,6 +23,7 @@ from holdfast.history.storage_options import VARIABLE
 from holdfast.history.writer import HistoryWriter
 from holdfast.spark.delta import Table
 from holdfast.spark.files import add_action, write_file
+from holdfast.spark.inventory import layouts
 from holdfast.spark.jobs.run import Runner
 from holdfast.spark.keeper import Keeper, Lock
 from holdfast.spark.succession import RETAINED_SCHEMA
@@ -87,6 +88,7 @@ def test_what_is_erased_leaves_tables_in_an_object_store(
     monkeypatch.setenv(VARIABLE, place.storage_file)
     wanted = (TABLES, place, Selector("topic", "t/3"), 0)
     assert count_in_tables(*wanted) == {}, "there are no tables yet"
+    assert layouts(TABLES) == {}
     table = Table(f"{TABLES}/retained", RETAINED_TABLE)
     rows = place.open().to_pyarrow_table().select(RETAINED_SCHEMA.names).cast(RETAINED_SCHEMA)
     [report] = write_file(rows, table.root, table.value).to_pylist()
@@ -98,6 +100,7 @@ def test_what_is_erased_leaves_tables_in_an_object_store(
     run_at_work.release()
     assert follow_history(TABLES, place, "of a topic", *wanted[2:]) == {"retained": 13}
     assert Table(table.root, RETAINED_TABLE).rows == 101 - 13
+    assert {name: layout["rows"] for name, layout in layouts(TABLES).items()} == {"retained": 101 - 13}
 
 
 def test_two_runs_on_one_place_in_an_object_store_are_refused(

@@ -12,15 +12,21 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from holdfast.cli import pipeline_display
 from holdfast.cli.pipeline_setup import Locations, find_locations, open_history
 from holdfast.errors import UsageError
 from holdfast.history.schema import LIVE_APP_ID
+from holdfast.spark.delta import CLOSED, Table
+from holdfast.spark.derived import DerivedTable
+from holdfast.spark.files import add_action, write_file
+from holdfast.spark.keeper import Keeper
 from holdfast.spark.session import check_java
+from holdfast.spark.tables import TABLES, pipeline_tables
 from spark.brokers import LIMIT_S, Holdfast, link_options, publisher, retained_rows, wait_for
 from spark.commands import QUICK_JAVA, Pipeline, Ran, run_command
 from spark.publishes import publishes, write_history
@@ -137,6 +143,43 @@ def test_help_works_and_has_examples(command: str, monkeypatch: pytest.MonkeyPat
     shown = run_command(command, "--help")
     assert shown.returncode == 0
     assert shown.stdout.count(f"holdfast pipeline {command}") > 1
+
+
+def test_stats_lists_the_pipelines_tables_and_those_of_users(
+    spark: SparkSession, pipeline: Pipeline, tmp_path: Path
+) -> None:
+    history = write_history(tmp_path / "history", ROWS)
+    places = ("--history", history, "--tables", str(tmp_path / "tables"))
+    assert json.loads(pipeline("stats", "--json", *places).stdout)["tables"] == {}
+    schema = pa.schema([("offset", pa.int64()), ("topic", pa.string())])
+    readings = DerivedTable("readings", schema, (), lambda _held, rows, _batch: rows)
+    keeper = Keeper(spark, history, str(tmp_path / "tables"), tables=(*pipeline_tables(), readings))
+    table, sizes = keeper.tables["readings"], []
+    for row in ROWS[:3]:
+        rows = pa.table({name: [row[name]] for name in schema.names}, schema)
+        [report] = write_file(rows, table.root, readings, CLOSED).to_pylist()
+        table.commit([add_action(Row(**report))], [], row["offset"] + 1)
+        sizes.append(report["size"])
+    assert keeper.compact(least=3) == 1
+    keeper.close()
+    (tmp_path / "tables" / "notes").mkdir()  # of a user, and no table
+
+    found = json.loads(pipeline("stats", "--json", *places).stdout)["tables"]
+    assert list(found) == [*TABLES, "readings"]
+    assert (found["retained"]["files"], found["retained"]["rows"]) == (0, 0)
+    assert found["retained"]["last_compaction"] is None
+    [size] = [file.size for file in Table(table.root, readings).files]
+    gain = {"files": 3, "bytes": sum(sizes), "files_after": 1, "bytes_after": size}
+    assert found["readings"].pop("last_compaction").items() >= gain.items()
+    assert found["readings"] == {
+        "rows": 3,
+        "files": 1,
+        "bytes": size,
+        "smallest": size,
+        "largest": size,
+        "replaced_files": 3,
+        "replaced_bytes": sum(sizes),
+    }
 
 
 def test_a_mass_delete_is_audited_and_undone(pipeline: Pipeline, tmp_path: Path) -> None:

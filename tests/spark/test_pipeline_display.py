@@ -25,7 +25,8 @@ def test_topics_of_a_dry_run_are_shown_as_they_are(capsys: pytest.CaptureFixture
 
 def test_topics_that_limits_would_refuse_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = {"limits": {"size": 1}, "retained": 0, "bytes": 0, "peak": 0, "refused": {}, "topics": [(TOPIC, 7)]}
-    print_stats({**STATS, "first": None, "last": None, "outcomes": {}, "what_if": outcome, "table": NEVER})
+    found = {**STATS, "first": None, "last": None, "outcomes": {}, "table": NEVER, "tables": {}}
+    print_stats({**found, "what_if": outcome})
     assert capsys.readouterr().out.endswith(f"       7 refused on {SHOWN}\n")
 
 
@@ -41,7 +42,7 @@ def test_topics_in_tables_are_shown_as_they_are(capsys: pytest.CaptureFixture[st
 
 def test_files_sizes_and_the_gain_of_the_last_compaction_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     gain = {"files": 40, "bytes": 5 << 20, "files_after": 1, "bytes_after": 2 << 20, "at_ms": 1_700_000_000_000}
-    found: dict[str, Any] = {**STATS, "first": None, "last": None, "outcomes": {}}
+    found: dict[str, Any] = {**STATS, "first": None, "last": None, "outcomes": {}, "tables": {}}
     print_stats({**found, "table": {**TABLE, "replaced_files": 40, "replaced_bytes": 5 << 20, "last_compaction": gain}})
     out = capsys.readouterr().out
     assert "3, 3.0 MiB, 900 bytes to 2.0 MiB each" in out
@@ -49,3 +50,10 @@ def test_files_sizes_and_the_gain_of_the_last_compaction_are_shown(capsys: pytes
     assert "2023-11-14T22:13:20+00:00: 40 files, 5.0 MiB became 1 files, 2.0 MiB" in out
     print_stats({**found, "table": NEVER})
     assert "last compaction  none yet" in capsys.readouterr().out
+    kept = {"retained": {**NEVER, "rows": 1234}, "readings": {**TABLE, "rows": None, "last_compaction": gain}}
+    print_stats({**found, "table": NEVER, "tables": kept})
+    *_, heading, retained, readings = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["table", "rows", "files", "size", "replaced", "files", "last", "compaction"]
+    assert retained.split() == ["retained", "1,234", "3", "3.0", "MiB", "-", "none", "yet"]
+    assert readings.startswith("readings      ?      3  3.0 MiB")
+    assert readings.endswith(": 40 files, 5.0 MiB became 1 files, 2.0 MiB")

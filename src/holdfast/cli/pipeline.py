@@ -423,6 +423,7 @@ def stats(
     filter: Filter = None,
     as_json: AsJson = False,
     history: History = None,
+    tables: Tables = None,
     data: Data = None,
     config: Config = None,
     master: Master = DEFAULT_MASTER,
@@ -432,24 +433,31 @@ def stats(
     """
     Count what is in history and how it lies there; and what would be retained, and refused, under other limits.
 
+    Lists the tables that `holdfast pipeline run` keeps, declared ones too: their rows, files and sizes, files that
+    others have replaced and that are not deleted yet, and what the last compaction gained.
+
     Examples:
 
         holdfast pipeline stats
 
+        holdfast pipeline stats --tables /srv/tables --json
+
         holdfast pipeline stats --max-retained-messages 100000 --max-payload-size 4096 --expiry-interval 86400
     """
-    from holdfast.history.compaction import layout
+    from holdfast.history.layout import layout
     from holdfast.history.place import Place
     from holdfast.spark.failure import retry_on_vacuumed_files
     from holdfast.spark.fold import matching
+    from holdfast.spark.inventory import layouts
     from holdfast.spark.jobs.stats import Limits, summarise, what_if
     from holdfast.spark.keeper import history_frame
 
-    where = find_locations(history, None, data, config)
+    where = find_locations(history, tables, data, config)
     limits = Limits(max_retained_messages or 0, max_payload_size or 0, expiry_interval or 0)
     asked = (max_retained_messages, max_payload_size, expiry_interval) != (None, None, None)
     now = datetime.now(UTC)
     table = open_history(where, counts=True)
+    kept = layouts(where.tables)
     with session(master, memory, verbose, as_json) as spark:
 
         def work() -> dict[str, Any]:
@@ -463,6 +471,7 @@ def stats(
         with spark_work(spark, "statistics", table.rows):
             found = retry_on_vacuumed_files(table, work)
     found["table"] = layout(Place(table.location))
+    found["tables"] = kept
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
         return

@@ -91,6 +91,9 @@ def print_stats(found: dict[str, Any]) -> None:
     for name, text in layout_rows(found["table"]):
         table.add_row(name, text)
     Console().print(table)
+    if found["tables"]:
+        print()
+        print_tables(found["tables"])
     what = found.get("what_if")
     if what:
         limits = ", ".join(f"{name}={value}" for name, value in what["limits"].items())
@@ -111,13 +114,34 @@ def layout_rows(layout: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if layout["replaced_files"]:
         waiting = f"{layout['replaced_files']:,}, {reserve.shown(layout['replaced_bytes'])}"
         yield "replaced files", f"{waiting}, deleted when history.keep_replaced has passed"
-    gain = layout["last_compaction"]
+    yield "last compaction", gain_text(layout["last_compaction"])
+
+
+def print_tables(layouts: dict[str, dict[str, Any]]) -> None:
+    """How the pipeline's own tables lie there, a line for each."""
+    table = Table("table", box=None, pad_edge=False)
+    for name in ("rows", "files", "size", "replaced files"):
+        table.add_column(name, justify="right")
+    table.add_column("last compaction")
+    for name, layout in layouts.items():
+        left = f"{layout['replaced_files']:,}, {reserve.shown(layout['replaced_bytes'])}"
+        table.add_row(
+            cell(name),
+            "?" if layout["rows"] is None else f"{layout['rows']:,}",
+            f"{layout['files']:,}",
+            reserve.shown(layout["bytes"]),
+            left if layout["replaced_files"] else "-",
+            gain_text(layout["last_compaction"]),
+        )
+    Console().print(table)
+
+
+def gain_text(gain: dict[str, Any] | None) -> str:
     if gain is None:
-        yield "last compaction", "none yet"
-        return
+        return "none yet"
     at = datetime.fromtimestamp(gain["at_ms"] / 1000, UTC).isoformat(timespec="seconds")
     before, after = (f"{gain['files' + end]:,} files, {reserve.shown(gain['bytes' + end])}" for end in ("", "_after"))
-    yield "last compaction", f"{at}: {before} became {after}"
+    return f"{at}: {before} became {after}"
 
 
 def brief(text: str, width: int = 60) -> str:

@@ -13,21 +13,21 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from holdfast.errors import StoreError
+from holdfast.history.layout import Gain
 from holdfast.history.place import At, place_of
 from holdfast.history.repair import sync_path
-from holdfast.history.schema import COMPACTION_APP_ID, arrow_schema, log_bound
-from holdfast.history.table import DataFile, data_files, first_line, load
+from holdfast.history.schema import arrow_schema, log_bound
+from holdfast.history.table import DataFile, data_files, first_line
 
 FILE_BYTES: Final = 64 << 20
 # Files below this are joined whatever they are joined with: to write them again costs next to nothing.
@@ -50,55 +50,6 @@ REPEATED: Final = (
     "payload_format",
     "outcome",
 )
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What a compaction made of how many files and bytes, and when."""
-
-    files: int
-    bytes: int
-    files_after: int
-    bytes_after: int
-    at_ms: int
-
-    def transactions(self) -> list[Transaction]:
-        numbers = {
-            "files": self.files,
-            "bytes": self.bytes,
-            "files-after": self.files_after,
-            "bytes-after": self.bytes_after,
-            "at-ms": self.at_ms,
-        }
-        return [Transaction(f"{COMPACTION_APP_ID}-{name}", number, None) for name, number in numbers.items()]
-
-
-def last_gain(table: DeltaTable) -> Gain | None:
-    """What the last compaction of a table gained, if there was one."""
-    names = ("files", "bytes", "files-after", "bytes-after", "at-ms")
-    found = [table.transaction_version(f"{COMPACTION_APP_ID}-{name}") for name in names]
-    return None if None in found else Gain(*(number or 0 for number in found))
-
-
-def layout(at: At) -> dict[str, Any]:
-    """How a table lies there: its files, those that others have replaced and that are not deleted yet, and what the
-    last compaction gained. Raises StoreError when it cannot be read.
-    """
-    place = place_of(at)
-    table = load(place)
-    files = {file.path: file.size for file in data_files(table)}
-    found = place.filesystem().get_file_info(fs.FileSelector("", allow_not_found=True))
-    left = [one.size for one in found if one.base_name.endswith(".parquet") and one.base_name not in files]
-    gain = last_gain(table)
-    return {
-        "files": len(files),
-        "bytes": sum(files.values()),
-        "smallest": min(files.values(), default=0),
-        "largest": max(files.values(), default=0),
-        "replaced_files": len(left),
-        "replaced_bytes": sum(left),
-        "last_compaction": None if gain is None else asdict(gain),
-    }
 
 
 def worth_joining(files: Sequence[DataFile], target: int = FILE_BYTES, settled: bool = False) -> list[DataFile]:

@@ -63,3 +63,11 @@ At = Path | Place
 
 def place_of(at: At) -> Place:
     return at if isinstance(at, Place) else Place(str(at))
+
+
+def open_again(at: At) -> "DeltaTable":
+    """Opens the table, twice where an erasure has just taken away the part of the log that was being read."""
+    try:
+        return place_of(at).open()
+    except Exception:
+        return place_of(at).open()

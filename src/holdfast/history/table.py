@@ -7,7 +7,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
 
 from holdfast.errors import StoreError
-from holdfast.history.place import At, place_of
+from holdfast.history.place import At, open_again, place_of
 from holdfast.history.schema import (
     ERASED_APP_ID,
     FORMAT_APP_ID,
@@ -74,14 +74,6 @@ def load(at: At) -> DeltaTable:
     if found > FORMAT_VERSION:
         raise StoreError(f"history table in {at} has format {found}, this version reads up to {FORMAT_VERSION}")
     return table
-
-
-def open_again(at: At) -> DeltaTable:
-    """Opens the table, twice where an erasure has just taken away the part of the log that was being read."""
-    try:
-        return place_of(at).open()
-    except Exception:
-        return place_of(at).open()
 
 
 def last_offset(table: DeltaTable) -> int:

@@ -9,7 +9,7 @@ where to go on, so no other checkpoint exists that could disagree.
 import threading
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -141,8 +141,15 @@ class Table:
                 found.append(file)
         return found
 
-    def commit(self, added: list[AddAction], removed: Iterable[DataFile], applied: int | None, mark: int = 0) -> None:
-        """Make the new files the table's, in one step that either happened or did not.
+    def commit(
+        self,
+        added: list[AddAction],
+        removed: Iterable[DataFile],
+        applied: int | None,
+        mark: int = 0,
+        said: Sequence[Transaction] = (),
+    ) -> None:
+        """Make the new files the table's, in one step that either happened or did not. `said` is noted with it.
 
         Without an offset the rows stay what they were and only lie in other files.
         """
@@ -151,16 +158,16 @@ class Table:
         for action in added:
             action.data_change = moved
         gone = [RemoveAction(file.path, moved, now, file.size) for file in removed]
-        position = []
+        noted = list(said)
         if applied is not None:
-            position = [
+            noted += [
                 Transaction(APP_ID, applied),
                 Transaction(MARK_APP_ID, mark),
                 Transaction(MADE_APP_ID, self._rule),
             ]
             if not self.applied:
-                position.append(Transaction(FROM_APP_ID, mark))
-        properties = CommitProperties(app_transactions=position, max_commit_retries=0)
+                noted.append(Transaction(FROM_APP_ID, mark))
+        properties = CommitProperties(app_transactions=noted, max_commit_retries=0)
         try:
             self._delta.create_write_transaction(
                 [*added, *gone], "append", self._delta.schema(), commit_properties=properties

@@ -8,6 +8,7 @@ at different offsets, and the next run takes each from where it is.
 import fcntl
 import os
 import tempfile
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.errors import StoreError, UsageError
+from holdfast.history.layout import Gain
 from holdfast.history.schema import COLUMNS, arrow_schema
 from holdfast.history.storage_options import is_remote
 from holdfast.spark import erase, leaves
@@ -290,7 +292,10 @@ class Keeper:
             with table.lock:
                 small = [file for file in table.closed() if file.size < WHOLE_BYTES // 2]
                 if len(small) >= least:
-                    table.commit(gather(self.spark, table, small, WHOLE_BYTES), small, None)
+                    whole = gather(self.spark, table, small, WHOLE_BYTES)
+                    sizes = sum(file.size for file in small), sum(file.size for file in whole)
+                    gain = Gain(len(small), sizes[0], len(whole), sizes[1], int(time.time() * 1000))
+                    table.commit(whole, small, None, said=gain.transactions())
                     gathered += 1
         return gathered
 

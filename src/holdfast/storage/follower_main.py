@@ -39,9 +39,9 @@ from holdfast.storage.history_options import HistoryOptions, Resting, number_of
 from holdfast.storage.reserve import ROOM_TO_GO_ON, Space, shown, space_at
 
 if TYPE_CHECKING:
-    from holdfast.history.compaction import Gain
     from holdfast.history.erase import Step
     from holdfast.history.erased import Erasure
+    from holdfast.history.layout import Gain
     from holdfast.history.writer import HistoryWriter
     from holdfast.state.store import StateStore
 

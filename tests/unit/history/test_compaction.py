@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 from history_writers import open_writer
 from holdfast.errors import StoreError
 from holdfast.history import compaction
-from holdfast.history.compaction import Gain, compact, join, last_gain, layout, worth_joining
+from holdfast.history.compaction import compact, join, worth_joining
+from holdfast.history.layout import Gain, last_gain, layout
 from holdfast.history.reader import HistoryReader
 from holdfast.history.table import DataFile, data_files, load
 from holdfast.history.upkeep import Limits, keep_replaced, retain, vacuum
