@@ -164,7 +164,7 @@ class DriftStep:
         for declaration in self.declarations:
             fresh = decode(declaration, rows, notice=True).fresh
             found.append(self._counted(fresh, declaration.name))
-        merged = pa.concat_tables(found).group_by(_DRIFT_KEY)
+        merged = pa.concat_tables(found).group_by(_DRIFT_KEY, use_threads=False)  # the same rows in the same order
         sums = merged.aggregate(
             [
                 ("first_offset", "min"),
