@@ -38,7 +38,8 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., set[str]]:
         assert (ran.returncode, ran.stderr) == (0, "")
         return ran.stdout
 
-    (folder / "completion.sh").write_text(run("-c", "holdfast --show-completion"))
+    # a bash that stays: the shell is told by who has started the command
+    (folder / "completion.sh").write_text(run("-c", "holdfast --show-completion; exit $?"))
     return lambda *words: set(run("tab.sh", *words).split())
 
 
