@@ -21,9 +21,8 @@ from holdfast.history.erased import Selector
 from holdfast.history.place import Place
 from holdfast.history.storage_options import VARIABLE
 from holdfast.history.writer import HistoryWriter
-from holdfast.spark.delta import Table
+from holdfast.spark.delta import Table, layouts
 from holdfast.spark.files import add_action, write_file
-from holdfast.spark.inventory import layouts
 from holdfast.spark.jobs.run import Runner
 from holdfast.spark.keeper import Keeper, Lock
 from holdfast.spark.succession import RETAINED_SCHEMA

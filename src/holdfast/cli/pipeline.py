@@ -446,9 +446,9 @@ def stats(
     """
     from holdfast.history.layout import layout
     from holdfast.history.place import Place
+    from holdfast.spark.delta import layouts
     from holdfast.spark.failure import retry_on_vacuumed_files
     from holdfast.spark.fold import matching
-    from holdfast.spark.inventory import layouts
     from holdfast.spark.jobs.stats import Limits, summarise, what_if
     from holdfast.spark.keeper import history_frame
 

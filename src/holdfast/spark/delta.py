@@ -17,15 +17,17 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow.fs import FileSelector
+from pyarrow.fs import FileSelector, FileType
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.history.forget import forget_versions
-from holdfast.history.place import Place
+from holdfast.history.layout import layout_of
+from holdfast.history.place import Place, open_again
 from holdfast.history.storage_options import is_remote, redacted, storage_options
 from holdfast.spark.derived import DerivedTable
 from holdfast.spark.store import filesystem_of, parquet_frame
+from holdfast.spark.tables import TABLES
 
 APP_ID = "holdfast-pipeline"
 MARK_APP_ID = "holdfast-pipeline-mark"
@@ -75,7 +77,7 @@ class Table:
                 )
             self._delta = DeltaTable(root, storage_options=told)
         except (DeltaError, OSError) as error:
-            raise StoreError(f"the table at {root} cannot be opened: {redacted(str(error))}") from None
+            raise not_opened(root, error) from None
         found = pa.schema(self._delta.schema().to_arrow())
         if found.names != value.schema.names:
             raise UsageError(
@@ -226,7 +228,35 @@ def is_table(root: str) -> bool:
     try:
         return Place(root).exists()
     except (DeltaError, OSError) as error:
-        raise StoreError(f"the table at {root} cannot be opened: {redacted(str(error))}") from None
+        raise not_opened(root, error) from None
+
+
+def layouts(root: str) -> dict[str, dict[str, Any]]:
+    """How each table in a folder or at an address lies there, whoever declared it, by name: the pipeline's own first,
+    in their order; nothing where there is no such place. Starts no Spark. Raises StoreError where one cannot be read.
+    """
+    root = absolute(root)
+    try:
+        found = Place(root).filesystem().get_file_info(FileSelector("", allow_not_found=True))
+    except (DeltaError, OSError) as error:
+        raise StoreError(f"the tables at {root} cannot be listed: {redacted(str(error))}") from None
+    folders = [one.base_name for one in found if one.type == FileType.Directory]
+    names = [name for name in folders if name.isidentifier() and is_table(f"{root}/{name}")]
+    own = list(TABLES)
+    names.sort(key=lambda name: (own.index(name) if name in own else len(own), name))
+    return {name: _layout(f"{root}/{name}") for name in names}
+
+
+def _layout(root: str) -> dict[str, Any]:
+    place = Place(root)
+    try:
+        return layout_of(open_again(place), place)
+    except (DeltaError, OSError) as error:
+        raise not_opened(root, error) from None
+
+
+def not_opened(root: str, error: Exception) -> StoreError:
+    return StoreError(f"the table at {root} cannot be opened: {redacted(str(error))}")
 
 
 def absolute(path: str) -> str:
