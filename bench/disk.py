@@ -93,16 +93,23 @@ def written_bytes(pid: int) -> int:
 
 def bare_sync_ms(folder: Path, size: int) -> float:
     """Writing `size` bytes and `fdatasync`, one after another, in a file with space set aside as the journal's has."""
-    with tempfile.TemporaryFile(dir=folder) as file:
-        fd = file.fileno()
-        os.posix_fallocate(fd, 0, max(ALLOCATE, SYNCS * size))
+    with set_aside(folder, size) as fd:
         data = os.urandom(size)
-        os.fdatasync(fd)
         started = time.monotonic()
         for number in range(SYNCS):
             os.pwrite(fd, data, number * size)
             os.fdatasync(fd)
         return (time.monotonic() - started) * 1000 / SYNCS
+
+
+@contextmanager
+def set_aside(folder: Path, size: int) -> Iterator[int]:
+    """A file with space for all the writes, which goes with the context."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        fd = file.fileno()
+        os.posix_fallocate(fd, 0, max(ALLOCATE, SYNCS * size))
+        os.fdatasync(fd)
+        yield fd
 
 
 def synced_answer_ms(folder: Path, size: int, cores: set[int]) -> float:
@@ -119,23 +126,20 @@ def synced_answer_ms(folder: Path, size: int, cores: set[int]) -> float:
             os._exit(0)
     try:
         with server, socket.create_connection(server.getsockname()) as ours:
-            started = 0.0
+            started = time.monotonic()
             for number in range(SYNCS + 1):
-                if number == 1:
-                    started = time.monotonic()
                 ours.send(bytes(size))
                 if not ours.recv(16):
                     raise LoadError("the server that only syncs has ended")
+                if number == 0:  # the first one has waited for the file
+                    started = time.monotonic()
             return (time.monotonic() - started) * 1000 / SYNCS
     finally:
         os.waitpid(child, 0)
 
 
 def answer_when_synced(sock: socket.socket, folder: Path, size: int) -> None:
-    with tempfile.TemporaryFile(dir=folder) as file:
-        fd = file.fileno()
-        os.posix_fallocate(fd, 0, max(ALLOCATE, SYNCS * size))
-        os.fdatasync(fd)
+    with set_aside(folder, size) as fd:
         position = 0
         while data := sock.recv(65536):
             os.pwrite(fd, data, position)
