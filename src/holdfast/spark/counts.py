@@ -64,5 +64,6 @@ def added(held: pa.Table, counts: pa.Table, key: Sequence[str]) -> pa.Table:
     names = [name for name in counts.column_names if name not in key]
     how = {name: "sum" if name in SUMMED else "min" if name == "first_seen" else "max" for name in names}
     both = pa.concat_tables([held.select([*key, *names]), counts.select([*key, *names])])
-    found = both.group_by(list(key), use_threads=False).aggregate(list(how.items()))  # in the same order
+    # with threads the order of the rows is left to chance
+    found = both.group_by(list(key), use_threads=False).aggregate(list(how.items()))
     return found.rename_columns([*key, *names])

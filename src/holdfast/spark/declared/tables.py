@@ -164,7 +164,8 @@ class DriftStep:
         for declaration in self.declarations:
             fresh = decode(declaration, rows, notice=True).fresh
             found.append(self._counted(fresh, declaration.name))
-        merged = pa.concat_tables(found).group_by(_DRIFT_KEY, use_threads=False)  # the same rows in the same order
+        # with threads the order of the rows is left to chance
+        merged = pa.concat_tables(found).group_by(_DRIFT_KEY, use_threads=False)
         sums = merged.aggregate(
             [
                 ("first_offset", "min"),
