@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from emqx_files import archive, log_of, retained_row
@@ -148,6 +148,7 @@ lines = st.lists(
 
 
 @given(text=lines)
+@example(text="acl_file \0")
 def test_any_text_is_settings_users_rules_or_a_refusal(text: str) -> None:
     data = text.encode("utf-8", "surrogatepass")
     answered(read_conf, data)

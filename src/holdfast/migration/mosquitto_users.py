@@ -19,11 +19,15 @@ def read_text(path: Path) -> str:
     try:
         if path.stat().st_size > TEXT_MOST:
             raise UsageError(f"{path} has more than {TEXT_MOST} bytes, expected a text file")
-        return path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not text in UTF-8") from None
+    before, null, _ = text.partition("\0")
+    if null:  # a name with one in it is no file's
+        raise UsageError(f"{path} is no text: line {before.count(chr(10)) + 1} has a null character")
+    return text
 
 
 def add_users(found: FoundSettings, text: str, name: str) -> None:

@@ -231,6 +231,11 @@ def test_a_file_of_rights_that_is_missing_ends_the_import(tmp_path: Path) -> Non
         conf(tmp_path, "acl_file nowhere\n")
 
 
+def test_a_file_with_a_null_character_is_no_text(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"mosquitto\.conf is no text: line 2 has a null character"):
+        conf(tmp_path, "listener 1883\nacl_file \0\n")
+
+
 def test_hashes_are_kept_and_clear_passwords_are_not_repeated() -> None:
     found = FoundSettings("passwd")
     argon = hash_argon2id(b"x")
