@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SHIPPED = [extra for extra in PROJECT["optional-dependencies"] if extra != "dev"]
 
 
 def load(name: str) -> Any:
@@ -54,7 +55,7 @@ def test_the_list_of_parts_is_cyclonedx_and_names_every_dependency(document: dic
     assert document["metadata"]["component"]["name"] == PROJECT["name"]
     assert document["metadata"]["component"]["version"] == PROJECT["version"]
     parts = {plain(part["name"]): part for part in document["components"]}
-    wanted = {plain(line) for line in PROJECT["dependencies"]} | named("history", "spark", "connect", "ui")
+    wanted = {plain(line) for line in PROJECT["dependencies"]} | named(*SHIPPED)
     assert wanted <= set(parts), wanted - set(parts)
     assert {"cryptography", "cffi", "starlette", "numpy"} <= set(parts), "dependencies of dependencies"
     for part in parts.values():
@@ -68,7 +69,7 @@ def test_the_list_of_parts_is_cyclonedx_and_names_every_dependency(document: dic
 @pytest.mark.timeout(400)
 def test_the_list_of_parts_has_no_tools_of_the_checkout_in_it(document: dict[str, Any]) -> None:
     parts = {plain(part["name"]) for part in document["components"]}
-    needed = {plain(line) for line in PROJECT["dependencies"]} | named("history", "spark", "connect", "ui")
+    needed = {plain(line) for line in PROJECT["dependencies"]} | named(*SHIPPED)
     needed |= {plain(line) for part in parts for line in requires(part) or [] if "extra ==" not in line}
     assert parts.isdisjoint(named("dev") - needed)
     assert parts.isdisjoint({"pip-audit", "cyclonedx-bom", "pip", "setuptools"})
