@@ -24,7 +24,7 @@ from holdfast.storage.recovery import Recovered, recover
 from log_records import retained
 
 DIED = 9
-OPTIONS = Options(segment_bytes=3000, allocate_bytes=4096, background_sync_s=0.0)
+OPTIONS = Options(segment_bytes=3000, spare_within_s=0.0, allocate_bytes=4096, background_sync_s=0.0)
 ROWS = 40  # of a history commit
 
 

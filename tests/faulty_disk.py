@@ -131,6 +131,12 @@ class FaultyDisk(OpenDisk):
         self.call("sync_folder")
         self.named |= {file for file in self.durable if file.parent == path and file.exists()}
 
+    def rename(self, path: Path, to: Path) -> None:
+        self.call("rename")
+        super().rename(path, to)
+        self.durable[to], self.unsynced[to] = self.durable.pop(path), self.unsynced.pop(path)
+        self.paths |= {fd: to for fd, known in self.paths.items() if known == path}
+
     def remove(self, path: Path) -> None:
         self.call("remove")
         super().remove(path)

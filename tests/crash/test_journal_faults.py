@@ -55,7 +55,8 @@ class Story:
         journal.close(next(offsets))
 
     def open(self, disk: FaultyDisk) -> Journal:
-        return Journal(self.folder, consumers={"state": 0}, schedule=at_once, options=OPTIONS, disk=disk)
+        consumers = {"state": 0}
+        return Journal(self.folder, consumers=consumers, schedule=at_once, options=OPTIONS, disk=disk, start=at_once)
 
     def append(self, journal: Journal, batch: list[int], wait: bool, revocable: bool) -> None:
         def done(error: StoreError | None) -> None:

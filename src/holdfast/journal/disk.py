@@ -53,6 +53,9 @@ class Disk:
         finally:
             os.close(fd)
 
+    def rename(self, path: Path, to: Path) -> None:
+        os.rename(path, to)
+
     def remove(self, path: Path) -> None:
         os.unlink(path)
 

@@ -6,6 +6,7 @@ left at the end of the old file is hidden by that rule. A successor that would g
 """
 
 import struct
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import google_crc32c
 from holdfast.errors import StoreError
 from holdfast.journal.disk import Disk, write_all
 from holdfast.journal.record import Checksum
+from holdfast.journal.spare import Spare
 
 SUFFIX = ".hfj"
 MAGIC = b"holdfast"
@@ -100,15 +102,21 @@ class Segment:
         self.synced = size
         self.allocated = size
         self.allocate = allocate
+        self.begun_at = time.monotonic()
 
     @classmethod
-    def create(cls, disk: Disk, folder: Path, first: int, allocate: int = ALLOCATE) -> "Segment":
+    def create(
+        cls, disk: Disk, folder: Path, first: int, allocate: int = ALLOCATE, spare: Spare | None = None
+    ) -> "Segment":
         """A new file with its head. Nothing is durable before `sync`, not even that the file exists."""
         taken = [name.generation for name in segment_names(disk, folder) if name.first == first]
         name = SegmentName(first, max(taken) + 1 if taken else 0)
         path = folder / str(name)
-        fd = disk.create(path)
+        written = spare.take(path) if spare is not None else None
+        fd = disk.create(path) if written is None else written
         segment = cls(disk, folder, name, fd, 0, allocate)
+        if spare is not None and written is not None:
+            segment.allocated = spare.size
         try:
             segment.write(encode_head(first))
         except OSError:

@@ -39,6 +39,7 @@ from holdfast.journal.record import (
 from holdfast.journal.recovery import find_end
 from holdfast.journal.retention import Retention, SealedSegment
 from holdfast.journal.segment import ALLOCATE, FORMAT, HEAD_SIZE, Segment, checksum, format_of
+from holdfast.journal.spare import Spare, Start, start_thread
 from holdfast.journal.timings import Timings
 from holdfast.journal.watermark import Watermark
 
@@ -54,7 +55,8 @@ RESERVE = 1 << 24  # offsets that may be given out before the next reservation i
 
 @dataclass(frozen=True)
 class Options:
-    segment_bytes: int = 64 << 20
+    segment_bytes: int = 16 << 20
+    spare_within_s: float = 60.0  # a segment that is half full by then is to have its successor prepared
     allocate_bytes: int = ALLOCATE
     max_bytes: int = 8 << 30
     held_bytes: int = 64 << 20  # facts held in memory while the disk refuses
@@ -115,6 +117,7 @@ class Journal:
         quarantine: Path | None = None,
         options: Options | None = None,
         disk: Disk | None = None,
+        start: Start = start_thread,
     ) -> None:
         """Find the end and cut a torn tail. `consumers` says how far each has come; `at_least` is a lower bound for
         the next offset that they know of.
@@ -145,6 +148,7 @@ class Journal:
                 self.segment = segment
         elif end.name is not None:  # created and never synced: nothing in it was promised
             self.disk.remove(folder / str(end.name))
+        self.spare = Spare(self.disk, folder, self.options.segment_bytes, start)
         self.watermark = Watermark(folder, write=True)
         self.watermark.set(self.durable)
         self.queue: SimpleQueue[Item | None] = SimpleQueue()
@@ -373,7 +377,7 @@ class Journal:
             except OSError as error:
                 self.held = self.unsynced[: len(self.unsynced) - written] + self.held
                 self.abandon(error)
-                if error.errno == ENOSPC and self.give_up_oldest():
+                if error.errno == ENOSPC and (self.spare.drop() or self.give_up_oldest()):
                     continue
                 refused += 1
                 if refused == 1:
@@ -400,7 +404,11 @@ class Journal:
         if self.retention.is_full(open_size):
             raise StoreError(f"it has its {self.options.max_bytes} bytes, and {self.retention.slowest()} is behind")
         if self.segment is None:
-            self.segment = Segment.create(self.disk, self.folder, self.durable + 1, self.options.allocate_bytes)
+            first = self.durable + 1
+            self.segment = Segment.create(self.disk, self.folder, first, self.options.allocate_bytes, self.spare)
+        elif self.segment.size > self.options.segment_bytes // 2:
+            if monotonic() < self.segment.begun_at + self.options.spare_within_s:
+                self.spare.want()
 
     def give_up_oldest(self) -> bool:
         """Make room on a full disk; returns False when there is nothing that only expendable consumers lack."""
@@ -510,6 +518,7 @@ class Journal:
 
     def finish(self) -> None:
         """Leave a mark that says which offset comes next, so that a restart after this one skips none."""
+        self.spare.stop()
         try:
             if self.unsynced or self.held:
                 self.commit([], [], True, 0)

@@ -50,6 +50,7 @@ class Bench:
             quarantine=folder.parent / "quarantine",
             options=Options(**settings),  # type: ignore[arg-type]
             disk=self.disk,
+            start=at_once,
         )
         self.opened.append(self)
 
