@@ -52,9 +52,10 @@ from holdfast.broker.session_records import (
     WILL_SIZE,
 )
 
-# The fixed part of each kind.
+ZERO: Final = 0  # as a number: to look for bytes in bytes, Python raises an exception of its own first
+
+# The fixed part of each kind but PUBLISH.
 LEAST: Final[dict[int, int]] = {
-    PUBLISH: PUBLISH_SIZE,
     MESSAGE: HEAD_SIZE + PUBLISH_SIZE,
     SESSION: SESSION_SIZE,
     SESSION_ENDED: ONE_SESSION_SIZE,
@@ -90,10 +91,10 @@ def is_whole(record: bytes) -> bool:
     """Return whether a record has all that its kind promises; one of an unknown kind counts as whole."""
     kind = record[1]
     size = len(record)
+    if kind == PUBLISH:  # first, for most of them are
+        return size >= PUBLISH_SIZE and is_whole_message(record, 0)
     if size < LEAST.get(kind, HEAD_SIZE):
         return False
-    if kind == PUBLISH:
-        return is_whole_message(record, 0)
     if kind == MESSAGE:
         return record[HEAD_SIZE + 1] == PUBLISH and is_whole_message(record, HEAD_SIZE)
     if kind == QUEUED:
@@ -139,7 +140,7 @@ def is_whole_message(record: bytes, start: int) -> bool:
     if topic_size == 0 or origin_size < 0 or properties_size < 0 or end + properties_size > len(record):
         return False
     texts = record[topic:end]
-    if texts.count(NUL) != 2 or NUL in texts[:topic_size]:
+    if texts.count(NUL) != 2 or ZERO in texts[:topic_size]:
         return False
     return texts.isascii() or (is_text(record[topic:origin]) and is_text(record[origin:end]))
 

@@ -10,7 +10,7 @@ sessions and their snapshots stand in `session_records.py`.
 import struct
 from typing import Final, final
 
-from librt.strings import read_i64_le, write_i32_le, write_i64_le
+from librt.strings import read_i32_le, read_i64_le, write_i32_le, write_i64_le
 
 from holdfast.broker.batch import LENGTH_SIZE, Batch
 from holdfast.broker.message import CLEARED, NEVER, SET, Message, Publisher, topic_field
@@ -283,21 +283,21 @@ class Columns:
                 self.add(record)
 
     def add(self, record: bytes) -> None:
-        fields = PUBLISH_HEAD.unpack_from(record)
-        flags: int = fields[5]
-        topic_size: int = fields[7]
-        origin_size: int = fields[8]
-        properties_size: int = fields[9]
+        """Field by field, as `PUBLISH_HEAD` says: unpacking it would make a tuple of each record."""
+        flags = record[26]
+        topic_size = record[28] | record[29] << 8
+        origin_size = int(read_i32_le(record, 30))
+        properties_size = int(read_i32_le(record, 34))
         position = PUBLISH_SIZE + topic_size
         if properties_size:
             start = position + origin_size
             self.properties[len(self.offsets)] = record[start : start + properties_size]
-        self.offsets.append(fields[2])
-        self.stored_at_ms.append(fields[3])
-        self.expires_at_ms.append(fields[4])
+        self.offsets.append(int(read_i64_le(record, 2)))
+        self.stored_at_ms.append(int(read_i64_le(record, 10)))
+        self.expires_at_ms.append(int(read_i64_le(record, 18)))
         self.qos.append(flags & 3)
         self.retains.append(flags & RETAIN != 0)
-        self.outcomes.append(fields[6])
+        self.outcomes.append(record[27])
         self.topics.append(record[PUBLISH_SIZE:position])
         origin = record[position : position + origin_size]
         number = self.origins.get(origin, -1)
