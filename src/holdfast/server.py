@@ -25,7 +25,6 @@ from holdfast.broker.settings import Settings as BrokerSettings
 from holdfast.broker.settings import shared_settings
 from holdfast.broker.shared import SharedLog
 from holdfast.broker.system import SystemTopics
-from holdfast.cluster.connection import Connection
 from holdfast.config import ConfigError, Listener, Loaded, Settings, problems_of
 from holdfast.config.checks import exposed_secrets
 from holdfast.config.listener import Endpoint
@@ -62,15 +61,15 @@ from holdfast.net.proxy_protocol import ProxyHeaderReader
 from holdfast.net.tls import Certificates, Trust
 from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import Origins, WebSocketPeer
-from holdfast.node.cluster_node import ClusterNode
 from holdfast.node.operations import Operations
-from holdfast.node.place import ClusterPlace, leave_cluster, need_no_node, needs_state, set_aside, take_state
+from holdfast.node.place import ClusterPlace, leave_cluster, need_no_node
 from holdfast.storage.disk import DiskStorage
 from holdfast.storage.folder import DataFolder
 from holdfast.storage.history_options import HistoryOptions
 
 if TYPE_CHECKING:
     from holdfast.api.app import HttpService
+    from holdfast.node.cluster_node import ClusterNode
 
 log = logging.getLogger("holdfast")
 
@@ -211,6 +210,11 @@ class Server:
 
     async def join_cluster(self) -> None:
         """Take up the data folder as one of many nodes, read the log to its end, and become a member."""
+        # 2 MB that a broker alone does not need
+        from holdfast.cluster.connection import Connection
+        from holdfast.node.cluster_node import ClusterNode
+        from holdfast.node.joining import needs_state, set_aside, take_state
+
         settings = self.loaded.settings
         options = node_options(settings)
         connection = Connection(log_servers(settings), self.loop)
@@ -248,8 +252,9 @@ class Server:
         local.at_end_of_turn = self.driver.at_end_of_turn
         in_memory = settings.retainer.storage_type == "disc"
         storage.load_shared(self.broker, in_memory)
-        # A node that has taken the state of another has no history of what was before: the others have.
-        before = max(0, storage.folder.first_in_journal() - 1) or shared_log.position
+        # A node that has taken the state of another has no history of what was before: the others have. A journal from
+        # the first offset on has all of it, and the table of a node that was killed may lack some.
+        before = max(0, storage.folder.first_in_journal() - 1)
         own = replace(history_options(settings, shared_log.position + 1), begins_after=before)
         # The journal has it, and a node that reads a long log leaves more to the others on its machine.
         storage.start(own if history else None, follow=not in_memory)

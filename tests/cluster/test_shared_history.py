@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import psutil
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -76,3 +77,23 @@ def test_one_table_has_every_row_once_while_its_writers_are_killed(tmp_path: Pat
         # nobody holds on to a journal because others write the table
         for node in cluster:
             assert "loss" not in node.output
+
+
+def test_a_node_that_was_killed_with_its_history_writes_what_the_table_lacked(tmp_path: Path) -> None:
+    with ClusterNodes(tmp_path, names=("a",), log_count=1, history__enable=True) as cluster:
+        node = cluster["a"]
+        place = node.folder / "history"
+        publish(cluster, "a", 1, 10)
+        until(lambda: payloads(place) == [*range(1, 11)], "the table has what was published")
+        processes = psutil.Process(node.running.process.pid).children(recursive=True)
+        [history] = [one for one in processes if "history" in " ".join(one.cmdline()[-3:])]
+        history.suspend()
+        publish(cluster, "a", 11, 20)
+        # before that the node would read it from the log again
+        until(lambda: any(b"t/20" in file.read_bytes() for file in (node.folder / "journal").glob("*.hfj")), "written")
+        node.running.kill(with_followers=False)
+        history.kill()
+        node.start()
+        publish(cluster, "a", 21, 30)
+        until(lambda: 30 in payloads(place), "the table goes on")
+        assert payloads(place) == [*range(1, 31)]

@@ -230,7 +230,8 @@ def init(
 async def begin(settings: "Settings") -> dict[str, str]:
     from holdfast.cluster.connection import Connection
     from holdfast.from_settings import log_servers, node_options
-    from holdfast.node.place import begin_cluster, drop_unused_place
+    from holdfast.node.joining import begin_cluster
+    from holdfast.node.place import drop_unused_place
     from holdfast.server import open_offline
 
     options = node_options(settings)

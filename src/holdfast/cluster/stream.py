@@ -65,8 +65,8 @@ class Trimmed(StoreError):
 
     def __init__(self, wanted: int, first: int) -> None:
         super().__init__(
-            f"this node needs the state of another node: expected to go on with message {wanted} of the log, and its "
-            f"first one is {first}"
+            f"this node needs the state of another node, which it takes when it is started again: expected to go on "
+            f"with message {wanted} of the log, and its first one is {first}"
         )
         self.first = first
 
@@ -261,14 +261,9 @@ class Stream:
             await asyncio.sleep(TICK_S)
 
     async def _info(self) -> dict[str, Any] | None:
-        answer: dict[str, Any] = json.loads(
-            await self.connection.request(f"$JS.API.STREAM.INFO.{self.options.stream}", timeout_s=ASK_S)
-        )
-        error = answer.get("error")
-        if error is not None:
-            if error.get("err_code") == STREAM_NOT_FOUND:
-                return None
-            raise NoAnswer(str(error.get("description")))
+        answer = await ask_leader(self.connection, self.options.stream)
+        if answer is None:
+            return None
         self.identity = self.identity or answer["created"]
         self.first_seq = answer["state"]["first_seq"]
         self.size = answer["state"]["bytes"]
@@ -388,21 +383,40 @@ class Stream:
             self.on_state(state, why)
 
 
-async def first_message(connection: Connection, options: StreamOptions) -> int:
-    """The sequence of the first message that the log still has; 1 where there is no log yet."""
-    return max(1, int((await _state_of(connection, options)).get("first_seq", 1)))
+async def is_cut(connection: Connection, options: StreamOptions, next_one: int) -> bool:
+    """Whether the log no longer has the message that would be read next. Who asks while nobody leads the log is told
+    no, so as not to wait: `start` finds out before anything is read.
+    """
+    try:
+        answer = await ask_leader(connection, options.stream)
+    except NoAnswer:
+        return False
+    return answer is not None and int(answer["state"]["first_seq"]) > next_one
 
 
 async def message_count(connection: Connection, options: StreamOptions) -> int:
     """How many messages the log has ever had; 0 where there is no log yet."""
-    return int((await _state_of(connection, options)).get("last_seq", 0))
-
-
-async def _state_of(connection: Connection, options: StreamOptions) -> dict[str, Any]:
     while True:
         try:
-            answer = json.loads(await connection.request(f"$JS.API.STREAM.INFO.{options.stream}", timeout_s=ASK_S))
+            answer = await ask_leader(connection, options.stream)
         except NoAnswer:
             await asyncio.sleep(TICK_S)
             continue
-        return dict(answer.get("state", {}))
+        return 0 if answer is None else int(answer["state"]["last_seq"])
+
+
+async def ask_leader(connection: Connection, stream: str) -> dict[str, Any] | None:
+    """What the leader of a stream says of it; None where there is no such stream.
+
+    A server without a quorum answers too, for a stream that nobody leads, with what it remembers: that is no answer.
+    """
+    answer: dict[str, Any] = json.loads(await connection.request(f"$JS.API.STREAM.INFO.{stream}", timeout_s=ASK_S))
+    error = answer.get("error")
+    if error is not None:
+        if error.get("err_code") == STREAM_NOT_FOUND:
+            return None
+        raise NoAnswer(str(error.get("description")))
+    cluster = answer.get("cluster")
+    if cluster is not None and not cluster.get("leader"):
+        raise NoAnswer(f"no server leads the stream {stream}")
+    return answer
