@@ -10,17 +10,18 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from holdfast.bridge.link import ID_TOPIC, Link
 from holdfast.bridge.memory import Memory
 from holdfast.bridge.options import BridgeOptions
-from holdfast.bridge.remote import try_out
 from holdfast.broker.system import SYSTEM
 from holdfast.errors import HoldfastError, NotFound, StoreError, UsageError
 from holdfast.net.admission import ListenerPolicy
 from holdfast.net.driver import Driver
+
+if TYPE_CHECKING:
+    from holdfast.bridge.link import Link
 
 log = logging.getLogger("holdfast.bridge")
 
@@ -32,7 +33,7 @@ STOP_S: Final = 2.0
 
 @dataclass
 class Running:
-    link: Link
+    link: "Link"
     origin: str
 
 
@@ -85,6 +86,8 @@ class Bridges:
 
     async def have(self, options: BridgeOptions, origin: str) -> None:
         """One bridge as told. One that is the same goes on undisturbed."""
+        from holdfast.bridge.link import ID_TOPIC, Link  # and a client with it, for a broker that has bridges
+
         old = self.running.get(options.name)
         if old is not None:
             if old.link.options == options:
@@ -166,6 +169,8 @@ class Bridges:
 
     async def test(self, told: dict[str, Any]) -> list[dict[str, object]]:
         """Whether a bridge as told would be let in, address by address."""
+        from holdfast.bridge.remote import try_out
+
         told, password = self.split_password(told)
         options = self.parse(told)
         return await try_out(options if password is None else replace(options, given_password=password.encode()))

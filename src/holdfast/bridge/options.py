@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.client.endpoint import Endpoint, TlsOptions, parse_url
 from holdfast.errors import UsageError
 from holdfast.rules.bridge_topic import BridgeTopic
+
+if TYPE_CHECKING:
+    from holdfast.client.endpoint import Endpoint
 
 AUTOMATIC: Final = "automatic"
 LAZY: Final = "lazy"
@@ -59,8 +61,10 @@ class BridgeOptions:
     def state_topic(self) -> str:
         return self.notification_topic or f"$SYS/broker/connection/{self.client_id}/state"
 
-    def endpoint(self, number: int) -> Endpoint:
+    def endpoint(self, number: int) -> "Endpoint":
         """Where the address with that number is. Certificates are read when the connection is made."""
+        from holdfast.client.endpoint import Endpoint, TlsOptions, parse_url
+
         location = parse_url(self.addresses[number % len(self.addresses)])
         tls = TlsOptions(
             cafile=text_of(self.ca), cert=text_of(self.cert), key=text_of(self.key), insecure=self.insecure

@@ -6,7 +6,6 @@ machine. Or from a file (`history.storage_file`), whose name processes hand on i
 
 import os
 import re
-import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +37,8 @@ def read_options(file: str) -> dict[str, str]:
     if not file:
         return {}
     try:
+        import tomllib
+
         found = tomllib.loads(Path(file).read_text())
     except OSError as error:
         raise StoreError(f"history.storage_file {file} cannot be read: {error.strerror or error}") from None

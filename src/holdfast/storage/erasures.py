@@ -6,7 +6,6 @@ long as the journal has rows that it is about: a table that had to be made anew 
 
 import json
 import os
-import secrets
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -39,7 +38,7 @@ class Request:
 
 
 def ask(folder: DataFolder, kind: str, value: str, now_ms: int) -> Request:
-    name = f"erase-{now_ms:013d}-{secrets.token_hex(3)}"
+    name = f"erase-{now_ms:013d}-{os.urandom(3).hex()}"
     request = Request(name, kind, value, now_ms, last_durable(folder.journal))
     save(folder, request)
     return request
