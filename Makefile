@@ -7,14 +7,15 @@ CONFIG := $(wildcard holdfast.toml)
 TSC := scripts/typescript/node_modules/.bin/tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready dependencies run demo cluster test test-cluster test-long check crash jepsen bench bench-spark docs conformance fuzz chaos audit sbom lock image base-image sbom-image wheels animation site format clean
+.PHONY: help setup ready dependencies run demo cluster test test-systems test-cluster test-long check crash jepsen bench bench-spark docs conformance fuzz chaos audit sbom lock image base-image sbom-image wheels animation site format clean
 
 help:
 	@echo 'make setup        install everything, tests and their tools included, into .venv and compile; safe to repeat'
 	@echo 'make run          broker on 127.0.0.1: MQTT 1883, WebSocket 8083, MQTT-SN 1884, dashboard 18083; data in ./data'
 	@echo 'make demo         broker, fleet, crash, Spark pipeline, audit and report in about a minute'
 	@echo 'make cluster      three log servers and three nodes on this machine, ports printed; Ctrl-C stops all'
-	@echo 'make test         the tests, compiled, and again interpreted where that makes a difference'
+	@echo 'make test         the tests of the broker, compiled, and again interpreted where that makes a difference'
+	@echo 'make test-systems the tests of whole systems: Spark, browser, clusters, bridges, other brokers'
 	@echo 'make test-cluster the pipeline on a Spark cluster of two workers and through Spark Connect, the demo, and a broken cluster'
 	@echo 'make test-long    searches for new bugs: fuzzing, chaos, kills, fresh seeds; BUDGET_S=600 ends in time'
 	@echo 'make check        format, lint, types, import contract, links of the documentation'
@@ -61,6 +62,9 @@ cluster: ready
 
 test: ready
 	@scripts/test $(ARGS)
+
+test-systems: ready
+	@TEST_PART=systems scripts/test $(ARGS)
 
 test-cluster: ready
 	@CLUSTER=1 $(BIN)/python -m pytest -n0 -q tests/spark/test_cluster.py tests/integration/test_demo.py \
