@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from holdfast.cluster.connection import Connection, ConnectionOptions
-from holdfast.cluster.stream import State, Stream, StreamOptions
+from holdfast.cluster.connection import Connection
+from holdfast.cluster.options import ConnectionOptions, StreamOptions
+from holdfast.cluster.stream import State, Stream
 
 T = TypeVar("T")
 PATIENCE_S = 120.0

@@ -17,15 +17,13 @@ from holdfast.broker.access import ALL, PUBLISH, RECEIVE, RETAIN, SUBSCRIBE, Acc
 from holdfast.broker.settings import DROP_FLAG, REFUSE, STORE, Policy, preset
 from holdfast.broker.settings import Settings as BrokerSettings
 from holdfast.broker.sn.ports import SnSettings
-from holdfast.cluster.connection import ConnectionOptions
-from holdfast.cluster.stream import StreamOptions
+from holdfast.cluster.options import ConnectionOptions, StreamOptions
 from holdfast.config import ConfigError, Listener, Settings, milliseconds
 from holdfast.config.checks import bridge_problems
 from holdfast.config.load import describe
 from holdfast.config.settings import Bridge
 from holdfast.history.storage_options import VARIABLE as STORAGE_FILE
 from holdfast.history.storage_options import is_remote
-from holdfast.identity.callback import Callback
 from holdfast.identity.passwords import PasswordFile
 from holdfast.net.admission import Bans
 from holdfast.net.authentication import Methods
@@ -399,6 +397,8 @@ def login_methods(settings: Settings) -> Methods:
     asked = settings.callback
     callback = None
     if asked.url:
+        from holdfast.identity.callback import Callback  # and an HTTP client with it, for a broker that asks one
+
         callback = Callback(asked.url, float(asked.timeout), float(asked.cache), asked.secret_file)
     return Methods(password_file(settings), tokens, callback, asked.at_once)
 

@@ -61,7 +61,6 @@ from holdfast.net.proxy_protocol import ProxyHeaderReader
 from holdfast.net.tls import Certificates, Trust
 from holdfast.net.udp import UdpEndpoint, open_socket
 from holdfast.net.websocket import Origins, WebSocketPeer
-from holdfast.node.operations import Operations
 from holdfast.node.place import ClusterPlace, leave_cluster, need_no_node
 from holdfast.storage.disk import DiskStorage
 from holdfast.storage.folder import DataFolder
@@ -70,6 +69,7 @@ from holdfast.storage.history_options import HistoryOptions
 if TYPE_CHECKING:
     from holdfast.api.app import HttpService
     from holdfast.node.cluster_node import ClusterNode
+    from holdfast.node.operations import Operations
 
 log = logging.getLogger("holdfast")
 
@@ -177,6 +177,7 @@ class Server:
         self.trimmed_at = 0
         self.http: HttpService | None = None
         self.node: ClusterNode | None = None
+        self.operations: Operations | None = None
         kept = settings.retainer.storage_type != "ram"
         self.bridges = Bridges(self.driver, DataFolder(settings.data).bridges if kept else None, parse_bridge)
         self.reloads: set[asyncio.Task[None]] = set()
@@ -214,6 +215,7 @@ class Server:
         from holdfast.cluster.connection import Connection
         from holdfast.node.cluster_node import ClusterNode
         from holdfast.node.joining import needs_state, set_aside, take_state
+        from holdfast.node.operations import Operations
 
         settings = self.loaded.settings
         options = node_options(settings)
@@ -259,6 +261,7 @@ class Server:
         # The journal has it, and a node that reads a long log leaves more to the others on its machine.
         storage.start(own if history else None, follow=not in_memory)
         self.node = ClusterNode(self.driver, shared, connection, options)
+        self.operations = Operations(self.node)
         self.node.save_state = storage.save_state
         self.driver.start()
         await self.listen_on(lambda listener: listener.is_http)  # to be asked how far it is
@@ -359,7 +362,7 @@ class Server:
             version=__version__,
             started_at_ms=self.driver.now_ms(),
             storage_type=settings.retainer.storage_type,
-            cluster=Operations(self.node) if self.node is not None else None,
+            cluster=self.operations,
             folder=storage.folder.root if storage is not None else None,
             heard=storage.folder.heard if storage is not None else None,
             skipped=storage.skipped if storage is not None and self.node is None else (0, 0),
@@ -437,7 +440,7 @@ class Server:
             give_memory_back()
 
     def publish_system(self) -> None:
-        more = Operations(self.node).system_topics() if self.node is not None else {}
+        more = self.operations.system_topics() if self.operations is not None else {}
         self.driver.carry_out(self.system.publish(self.broker, self.driver.now_ms(), more))
 
     def reload(self) -> None:

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from certificates import Authority
-from holdfast.cluster.connection import ConnectionOptions
-from holdfast.cluster.stream import OtherLog, State, StreamOptions, Trimmed
+from holdfast.cluster.options import ConnectionOptions, StreamOptions
+from holdfast.cluster.stream import OtherLog, State, Trimmed
 from holdfast.errors import ConfigError, HoldfastError, Refused, TooLarge
 from log_nodes import PATIENCE_S, LogNode, run, until
 from log_servers import LogServer, LogServers, Variant

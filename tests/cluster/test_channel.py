@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.cluster.channel import Channel
-from holdfast.cluster.connection import Connection, ConnectionOptions
+from holdfast.cluster.connection import Connection
+from holdfast.cluster.options import ConnectionOptions
 from holdfast.errors import NoAnswer
 from log_nodes import run, until
 from log_servers import LogServers, Variant

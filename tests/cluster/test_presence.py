@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cluster.connection import Connection, ConnectionOptions
+from holdfast.cluster.connection import Connection
+from holdfast.cluster.options import ConnectionOptions
 from holdfast.cluster.presence import BEAT, HEAD, NameTaken, Peer, Presence
 from log_nodes import run, until
 from log_servers import LogServers, paused

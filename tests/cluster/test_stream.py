@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cluster.connection import ConnectionOptions
-from holdfast.cluster.stream import State, StreamOptions
+from holdfast.cluster.options import ConnectionOptions, StreamOptions
+from holdfast.cluster.stream import State
 from log_nodes import LogNode, run, until
 from log_servers import LogServers, paused
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cluster.connection import Connection, ConnectionOptions
+from holdfast.cluster.connection import Connection
+from holdfast.cluster.options import ConnectionOptions
 from holdfast.cluster.transfer import CHUNK, Stored, Transfer
 from holdfast.errors import StoreError
 from log_nodes import run, until

@@ -10,8 +10,8 @@ from holdfast.broker.core import Broker
 from holdfast.broker.pending import Member
 from holdfast.broker.settings import Settings
 from holdfast.broker.shared import SharedLog
-from holdfast.cluster.connection import Connection, ConnectionOptions
-from holdfast.cluster.stream import StreamOptions
+from holdfast.cluster.connection import Connection
+from holdfast.cluster.options import ConnectionOptions, StreamOptions
 from holdfast.net.driver import Driver
 from holdfast.node.cluster_node import ClusterNode
 from holdfast.node.options import NodeOptions

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from holdfast.bridge.memory import Memory
 from holdfast.bridge.options import BridgeOptions
 from holdfast.broker.system import SYSTEM
 from holdfast.errors import HoldfastError, NotFound, StoreError, UsageError
@@ -86,7 +85,9 @@ class Bridges:
 
     async def have(self, options: BridgeOptions, origin: str) -> None:
         """One bridge as told. One that is the same goes on undisturbed."""
-        from holdfast.bridge.link import ID_TOPIC, Link  # and a client with it, for a broker that has bridges
+        # a client and a database, for a broker that has bridges
+        from holdfast.bridge.link import ID_TOPIC, Link
+        from holdfast.bridge.memory import Memory
 
         old = self.running.get(options.name)
         if old is not None:

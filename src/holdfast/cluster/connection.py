@@ -16,12 +16,12 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 from urllib.parse import urlsplit
 
 from holdfast.cluster.nkeys import Signer
+from holdfast.cluster.options import ConnectionOptions
 from holdfast.errors import ConfigError, ConnectionFailed, ConnectionLost, NoAnswer, Refused
 from holdfast.problem import without_login
 
@@ -35,28 +35,6 @@ CONNECT_S: Final = 5.0
 FAREWELL_S: Final = 1.0
 RETRY_S: Final = (0.05, 1.0)  # the first pause between two rounds over all servers, and the longest
 NO_RESPONDERS: Final = 503
-
-
-@dataclass(frozen=True)
-class ConnectionOptions:
-    """Where NATS is and who we are there. `max_message` is the largest message that has to fit."""
-
-    urls: tuple[str, ...] = field(repr=False)
-    user: str = ""
-    password: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
-    credentials_file: Path | None = None
-    nkey_seed_file: Path | None = None
-    tls_ca: Path | None = None
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    max_message: int = 1 << 20
-    name: str = "holdfast"
-
-    @property
-    def servers(self) -> str:
-        """The URLs as they may be shown: a login can stand in them."""
-        return " ".join(map(without_login, self.urls))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from holdfast.cluster import topology
 from holdfast.cluster.connection import Connection
+from holdfast.cluster.options import StreamOptions
 from holdfast.cluster.reader import Reader
 from holdfast.cluster.sender import Sender
 from holdfast.errors import ConfigError, ConnectionFailed, HoldfastError, NoAnswer, StoreError, TooLarge
@@ -40,24 +40,6 @@ class State(Enum):
     READY = "ready"
     AWAY = "away"  # no connection, no quorum, no room: nothing that is written now becomes durable
     FAILED = "failed"  # reading on is not possible; `failure` says why
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    name: str = "holdfast"  # of the cluster: several can share the log servers
-    replicas: int = 3
-    monitors: tuple[str, ...] = ()  # monitoring addresses of the log servers, such as http://host:8222
-    in_flight: int = 16  # messages that may be on their way at once
-    max_bytes: int = -1  # of a stream that is made; one that is there keeps what it has
-    away_after_s: float = 2.0  # how long nothing may come back before that is called being away
-
-    @property
-    def stream(self) -> str:
-        return f"HF_{self.name}"
-
-    @property
-    def subject(self) -> str:
-        return f"holdfast.{self.name}.log"
 
 
 class Trimmed(StoreError):

@@ -9,7 +9,6 @@ variable and does not say where a value came from.
 import json
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,6 +152,8 @@ def from_file(merge: Merge, source: Source) -> None:
     path = config_path(source)
     if path is None:
         return
+    import tomllib  # like below: a broker without a file does without it
+
     origin = f"file {path}"
     try:
         with path.open("rb") as file:
@@ -267,6 +268,8 @@ def array(text: str) -> object:
         return json.loads(text)
     except json.JSONDecodeError:
         pass
+    import tomllib
+
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

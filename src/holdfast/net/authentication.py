@@ -23,7 +23,6 @@ from holdfast.broker.lifecycle import is_banned
 from holdfast.broker.ports import Authenticator, Peer
 from holdfast.broker.session import Connection
 from holdfast.identity import scram
-from holdfast.identity.callback import Callback
 from holdfast.identity.passwords import PasswordFile
 from holdfast.identity.turns import WAITING_MOST, Crew, TooManyWait
 from holdfast.net.driver import Driver
@@ -40,6 +39,7 @@ from holdfast.protocol.mqtt.reasons import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.identity.callback import Callback
     from holdfast.identity.tokens import Tokens
 
 log = logging.getLogger("holdfast.net")
@@ -58,7 +58,7 @@ class Methods:
 
     passwords: PasswordFile | None = None
     tokens: "Tokens | None" = None
-    callback: Callback | None = None
+    callback: "Callback | None" = None
     callbacks_at_once: int = 8
 
     @property

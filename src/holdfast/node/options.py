@@ -7,7 +7,7 @@ from typing import Protocol
 
 from holdfast.broker.core import Broker
 from holdfast.broker.effects import LiveItem
-from holdfast.cluster.stream import StreamOptions
+from holdfast.cluster.options import StreamOptions
 
 
 class BrokerDriver(Protocol):

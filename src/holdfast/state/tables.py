@@ -12,7 +12,6 @@ within one batch therefore never reaches a page, which is the usual life of a me
 """
 
 import struct
-from hashlib import sha256
 
 import google_crc32c
 from lmdb import Transaction, _Database
@@ -51,10 +50,17 @@ def unseal(key: bytes, stored: bytes) -> bytes:
     return value
 
 
+def long_name(text: bytes) -> bytes:
+    """Returns what stands in a key for a name that is too long for one."""
+    from hashlib import sha256  # half a megabyte, and most brokers have no such name
+
+    return sha256(text).digest()
+
+
 def topic_key(topic: bytes) -> bytes:
     key = topic.replace(b"/", b"\0")
     if len(key) > LONG_PREFIX:
-        return key[:LONG_PREFIX] + LONG_MARK + sha256(topic).digest()
+        return key[:LONG_PREFIX] + LONG_MARK + long_name(topic)
     return key
 
 
@@ -69,7 +75,7 @@ def is_long_key(key: bytes) -> bool:
 
 def filter_key(session_id: int, topic_filter: bytes) -> bytes:
     """Returns the key of a subscription; the filter itself is in the value when it does not fit."""
-    name = topic_filter if len(topic_filter) <= 480 else sha256(topic_filter).digest()
+    name = topic_filter if len(topic_filter) <= 480 else long_name(topic_filter)
     return NUMBER.pack(session_id) + name
 
 

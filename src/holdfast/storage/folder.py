@@ -12,7 +12,6 @@ quarantine/    bytes that could not be read, kept for an operator who wants to l
 
 import json
 import os
-import secrets
 import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,7 +64,7 @@ class DataFolder:
             return
         known = self.table if path.exists() else None
         if not owner:
-            owner = known.owner if known is not None and known.uri == uri else secrets.randbits(62)
+            owner = known.owner if known is not None and known.uri == uri else int.from_bytes(os.urandom(8)) >> 2
         place = Place(uri, storage_file, owner)
         if place == known:
             return

@@ -1,6 +1,5 @@
 """What the process that writes the history is told by the broker that starts it, as JSON on its command line."""
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 
@@ -11,6 +10,8 @@ REST_AFTER_S = 30.0  # without rows, the libraries of the history are let go
 
 def number_of(name: str) -> int:
     """A number for a name, which a table can keep."""
+    import hashlib  # and OpenSSL, for half a megabyte, which a follower does without
+
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 2
 
 

@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 
 from holdfast.cluster.connection import Connection
-from holdfast.cluster.stream import StreamOptions, ask_leader, is_cut, message_count
+from holdfast.cluster.options import StreamOptions
+from holdfast.cluster.stream import ask_leader, is_cut, message_count
 from holdfast.errors import NoAnswer
 
 OPTIONS = StreamOptions()
