@@ -6,6 +6,9 @@ BIN := .venv/bin
 CONFIG := $(wildcard holdfast.toml)
 TSC := scripts/typescript/node_modules/.bin/tsc
 
+# Where Python is told not to keep what it compiles, every process compiles all that it imports once more.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup ready dependencies run demo cluster test test-systems test-cluster test-long check crash jepsen bench bench-spark docs conformance fuzz chaos audit sbom lock image base-image sbom-image wheels animation site format clean
 
