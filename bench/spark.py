@@ -160,6 +160,7 @@ class Bench:
             Line("incremental run, with the first batch", millions, found["rows_per_s"], "rows/s"),
             Line("incremental run, processor time", millions, found["cpu_s"], "s"),
             Line("incremental run, most memory", millions, found["gib"], "GiB", at_most=3),
+            Line("incremental run, resident sets added up", millions, found["added_gib"], "GiB"),
             *(
                 Line(f"  {name}", millions, value, "s")
                 for name, value in found.items()

@@ -163,7 +163,7 @@ def engine_of_state(history: str, tables: str, topics: int, changes: int) -> Fig
             query.option("checkpointLocation", tables).start().awaitTermination()
 
         took, cpu = costs(work)
-    return {"seconds": took, "cpu_s": cpu, "gib": memory.stop(), "rows_per_s": changes / took}
+    return {"seconds": took, "cpu_s": cpu, **memory.stop(), "rows_per_s": changes / took}
 
 
 def _figures(took: float, cpu: float, changes: int, memory: Memory, table: str) -> Figures:
@@ -171,7 +171,7 @@ def _figures(took: float, cpu: float, changes: int, memory: Memory, table: str) 
     return {
         "seconds": took,
         "cpu_s": cpu,
-        "gib": memory.stop(),
+        **memory.stop(),
         "rows_per_s": changes / took,
         # to see that all of them made the same table
         "rows": len(found),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 Figures = dict[str, float]
 MEMORY = "2g"  # what `holdfast pipeline` gives the driver when nobody says otherwise
+RUN_MEMORY = "1g"  # and `holdfast pipeline run`
 DUCKDB_FOLD = """
     WITH rows AS (SELECT * FROM read_parquet({files}) WHERE outcome IN ('set', 'cleared')),
          last AS (SELECT max("offset") AS "offset" FROM rows GROUP BY topic)
@@ -26,37 +28,42 @@ DUCKDB_FOLD = """
 
 
 class Memory:
-    """The most that this process and all it has started had resident at once, JVM and Python workers included."""
+    """The most that this process and all it has started had at once, JVM and Python workers included.
+
+    Workers are copies of one process: a page that several have counts once. With every one of its sharers it counts in
+    `added_up`, as a list of processes would show it.
+    """
 
     def __init__(self) -> None:
-        self.peak = 0
+        self.peak = self.added_up = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
         self._thread.start()
 
     def _watch(self) -> None:
         me = psutil.Process()
-        while not self._stop.wait(0.1):
-            total = 0
+        while not self._stop.wait(0.3):
+            total = added_up = 0
             for process in (me, *me.children(recursive=True)):
-                try:
-                    total += process.memory_info().rss
-                except psutil.Error:
-                    continue
-            self.peak = max(self.peak, total)
+                with contextlib.suppress(psutil.Error, OSError):
+                    rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+                    sizes = dict(line.split(":") for line in rollup.splitlines()[1:])
+                    total += int(sizes["Pss"].split()[0]) * 1024
+                    added_up += int(sizes["Rss"].split()[0]) * 1024
+            self.peak, self.added_up = max(self.peak, total), max(self.added_up, added_up)
 
-    def stop(self) -> float:
+    def stop(self) -> Figures:
         self._stop.set()
         self._thread.join()
-        return self.peak / (1 << 30)
+        return {"gib": self.peak / (1 << 30), "added_gib": self.added_up / (1 << 30)}
 
 
 @contextmanager
-def session(master: str | None = None, **settings: str) -> Iterator["SparkSession"]:
+def session(master: str | None = None, memory: str = MEMORY, **settings: str) -> Iterator["SparkSession"]:
     """A session that is up: its first query, which starts everything, has been answered."""
     from holdfast.spark.session import start_session
 
-    spark = start_session(master, memory=MEMORY, settings={name.replace("_", "."): v for name, v in settings.items()})
+    spark = start_session(master, memory=memory, settings={name.replace("_", "."): v for name, v in settings.items()})
     spark.range(10).count()
     try:
         yield spark
@@ -102,7 +109,7 @@ def fold_by_spark(history: str, rows: int) -> Figures:
         table = History(history)
         took, cpu = costs(lambda: drain(fold_history(spark, table, rows, at=_then(rows))))
         peak = memory.stop()
-    return {"seconds": took, "cpu_s": cpu, "gib": peak, "rows_per_s": rows / took}
+    return {"seconds": took, "cpu_s": cpu, **peak, "rows_per_s": rows / took}
 
 
 def fold_on_workers(history: str, rows: int, workers: int) -> Figures:
@@ -143,7 +150,7 @@ def fold_by_duckdb(history: str, rows: int) -> Figures:
     query = DUCKDB_FOLD.format(files=files, at=_then(rows).isoformat())
     connection = duckdb.connect()
     took, cpu = costs(lambda: connection.execute(f"CREATE TABLE retained AS {query}"))
-    return {"seconds": took, "cpu_s": cpu, "gib": memory.stop()}
+    return {"seconds": took, "cpu_s": cpu, **memory.stop()}
 
 
 def _then(rows: int) -> datetime:
@@ -170,7 +177,7 @@ def keep_tables(history: str, tables: str, rows: int) -> Figures:
             later.append((name, step.seconds, step.rows))
         spent[name] = spent.get(name, 0.0) + step.seconds
 
-    with session() as spark:
+    with session(memory=RUN_MEMORY) as spark:
         keeper = Keeper(spark, history, tables)
         took, cpu = costs(Runner(keeper, max_offsets=max(rows // 4, 1), report=note).once)
         keeper.close()
@@ -182,7 +189,7 @@ def keep_tables(history: str, tables: str, rows: int) -> Figures:
         "cpu_s": cpu,
         "rows_per_s": rows / took,
         "lasting_rows_per_s": lasting,
-        "gib": memory.stop(),
+        **memory.stop(),
         **{f"{name}_s": value for name, value in spent.items()},
     }
 

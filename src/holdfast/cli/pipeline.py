@@ -23,6 +23,7 @@ from holdfast.cli.pipeline_display import (
 from holdfast.cli.pipeline_setup import (
     DEFAULT_MASTER,
     DEFAULT_MEMORY,
+    RUN_MEMORY,
     AsJson,
     Data,
     Declared,
@@ -97,7 +98,7 @@ def run(
     data: Data = None,
     config: Config = None,
     master: Master = DEFAULT_MASTER,
-    memory: Memory = DEFAULT_MEMORY,
+    memory: Memory = RUN_MEMORY,
     verbose: Verbose = False,
 ) -> None:
     """

@@ -64,6 +64,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, f
 
 DEFAULT_MASTER = "local[*]"
 DEFAULT_MEMORY = "2g"
+RUN_MEMORY = "1g"  # its batches are bounded, and Python does most of the work on them
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ from holdfast.history.layout import Gain
 from holdfast.history.schema import COLUMNS, arrow_schema
 from holdfast.history.storage_options import is_remote
 from holdfast.spark import erase, leaves
-from holdfast.spark.delta import CLOSED, DataFile, Table, absolute
+from holdfast.spark.delta import DataFile, Table, absolute
 from holdfast.spark.derived import Batch, DerivedTable
 from holdfast.spark.failure import check_whole
-from holdfast.spark.files import REPORT_SCHEMA, add_action, read_file, write_file
+from holdfast.spark.files import REPORT_SCHEMA, add_action, join_files, write_file
 from holdfast.spark.merge import Part, merge, passes
 from holdfast.spark.ranges import History
 from holdfast.spark.store import parquet_frame
@@ -44,7 +44,7 @@ def gather(spark: SparkSession, table: Table, files: Sequence[DataFile], size: i
     groups: list[list[str]] = [[]]
     gathered = 0
     for file in files:
-        if gathered and gathered + file.size > size:
+        if gathered and (gathered + file.size > size or len(groups[-1]) == MOST_JOINED):
             groups.append([])
             gathered = 0
         groups[-1].append(file.path)
@@ -64,15 +64,15 @@ class _Gather:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column("group").to_pylist():
-                found = [read_file(self.root, name, self.value) for name in self.groups[number]]
-                yield write_file(pa.concat_tables(found), self.root, self.value, CLOSED)
+                yield join_files(self.root, self.groups[number], self.value)
 
 
 ARROW_BATCH_BYTES = 64 << 20
 # About how much of history one batch may be, in memory.
 BATCH_BYTES = 1 << 30
-# How large a file of ended rows is to become; in memory it is some times that.
+# How large a file of ended rows is to become.
 WHOLE_BYTES = 64 << 20
+MOST_JOINED = 256  # files that are open at a time
 HISTORY_DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
 
 

@@ -25,6 +25,7 @@ from holdfast.spark.leaves import KEYS_ASKED, Runs, touch
 RUN, PACKED = "run of keys", "rows of it"
 # How many rows are gathered before they are parted by run: enough that each run gets some hundred at once.
 PACK_ROWS = 65_536
+PACK_BYTES = 32 << 20  # fewer where they are large
 # Files of rows that ended are read by moment, and may be larger.
 CLOSED_LEAVES = 5
 
@@ -98,7 +99,7 @@ def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= PACK_ROWS:
+        if sum(one.num_rows for one in waiting) >= PACK_ROWS or sum(one.nbytes for one in waiting) >= PACK_BYTES:
             yield _parted(pa.Table.from_batches(waiting))
             waiting = []
     if waiting:

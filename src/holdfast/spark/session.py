@@ -34,6 +34,8 @@ SQL_SETTINGS = {
 # Rows come from Python as Arrow. Checking each access to what Arrow has checked already, and a TCP connection where
 # both ends are on one machine, cost a fifth of the processor time each.
 JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+# On one machine most of the work is Python's, and a heap that grows only when it must leaves it the memory.
+COLLECTOR = "-XX:+UseParallelGC"
 WORKER_SETTINGS = {"spark.python.unix.domain.socket.enabled": "true", "spark.buffer.size": "1048576"}
 LEAST_JAVA = 17
 NO_JAVA = (
@@ -122,7 +124,9 @@ def start_session(
     }
     for side in ("driver", "executor"):
         key = f"spark.{side}.extraJavaOptions"
-        conf[key] = f"{JAVA_OPTIONS} {given.get(key, '')}".strip()
+        own = given.get(key, "")
+        chosen = [COLLECTOR] if master.startswith("local") and "GC" not in own else []
+        conf[key] = " ".join([JAVA_OPTIONS, *chosen, own]).strip()
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in conf.items():
         builder = builder.config(key, value)
