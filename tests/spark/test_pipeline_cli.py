@@ -25,7 +25,7 @@ from holdfast.spark.delta import CLOSED, Table
 from holdfast.spark.derived import DerivedTable
 from holdfast.spark.files import add_action, write_file
 from holdfast.spark.keeper import Keeper
-from holdfast.spark.session import check_java
+from holdfast.spark.session import check_java, collector
 from holdfast.spark.tables import TABLES, pipeline_tables
 from spark.brokers import LIMIT_S, Holdfast, link_options, publisher, retained_rows, wait_for
 from spark.commands import QUICK_JAVA, Pipeline, Ran, run_command
@@ -119,6 +119,23 @@ def test_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sa
     else:
         with pytest.raises(UsageError, match="Java 17 or newer"):
             check_java()
+
+
+@pytest.mark.parametrize(
+    ("master", "options", "variable", "asked"),
+    [
+        ("local[2]", "", "", True),
+        ("local[2]", "-Xss4m", "-Dfile.encoding=UTF-8", True),
+        ("local[2]", "-XX:+UseG1GC", "", False),
+        ("local[2]", "", "-XX:+UseZGC", False),
+        ("spark://host:7077", "", "", False),
+    ],
+)
+def test_java_is_asked_for_one_garbage_collector_at_most(
+    monkeypatch: pytest.MonkeyPatch, master: str, options: str, variable: str, asked: bool
+) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", variable)
+    assert bool(collector(master, options)) == asked
 
 
 def test_without_the_extra_the_command_says_how_to_get_it(tmp_path: Path) -> None:

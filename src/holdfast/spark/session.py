@@ -36,6 +36,7 @@ SQL_SETTINGS = {
 JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 # On one machine most of the work is Python's, and a heap that grows only when it must leaves it the memory.
 COLLECTOR = "-XX:+UseParallelGC"
+JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 WORKER_SETTINGS = {"spark.python.unix.domain.socket.enabled": "true", "spark.buffer.size": "1048576"}
 LEAST_JAVA = 17
 NO_JAVA = (
@@ -55,6 +56,12 @@ def check_java() -> None:
     if found is None or int(found[1]) < LEAST_JAVA:
         got = (answer.stderr or answer.stdout).strip().splitlines()
         raise UsageError(f"{NO_JAVA} ({java} says: {got[0] if got else 'nothing'})")
+
+
+def collector(master: str, options: str) -> str:
+    """The garbage collector to ask for. Java does not start when it is asked for two."""
+    told = [options, *(os.environ.get(name, "") for name in JAVA_VARIABLES)]
+    return COLLECTOR if master.startswith("local") and not any("GC" in text for text in told) else ""
 
 
 @contextmanager
@@ -125,8 +132,7 @@ def start_session(
     for side in ("driver", "executor"):
         key = f"spark.{side}.extraJavaOptions"
         own = given.get(key, "")
-        chosen = [COLLECTOR] if master.startswith("local") and "GC" not in own else []
-        conf[key] = " ".join([JAVA_OPTIONS, *chosen, own]).strip()
+        conf[key] = f"{JAVA_OPTIONS} {collector(master, own)} {own}".strip()
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in conf.items():
         builder = builder.config(key, value)
