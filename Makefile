@@ -18,7 +18,7 @@ help:
 	@echo 'make demo         broker, fleet, crash, Spark pipeline, audit and report in about a minute'
 	@echo 'make cluster      three log servers and three nodes on this machine, ports printed; Ctrl-C stops all'
 	@echo 'make test         the tests of the broker, compiled, and again interpreted where that makes a difference'
-	@echo 'make test-systems the tests of whole systems: Spark, browser, clusters, bridges, other brokers'
+	@echo 'make test-systems the tests that need another system: Spark, a browser, a cluster, another broker'
 	@echo 'make test-cluster the pipeline on a Spark cluster of two workers and through Spark Connect, the demo, and a broken cluster'
 	@echo 'make test-long    searches for new bugs: fuzzing, chaos, kills, fresh seeds; BUDGET_S=600 ends in time'
 	@echo 'make check        format, lint, types, import contract, links of the documentation'

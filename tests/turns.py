@@ -1,7 +1,7 @@
 """Which tests have their turn, and when: those marked `long`, which search rather than check, only when `-m` asks.
 
-With TEST_PART=systems only those of whole systems do, and with TEST_PART=broker the others. With TEST_UNTIL, in seconds
-since the epoch, a test that would begin later is left out, and its file named at the end.
+With TEST_PART=systems only those that need another system have one, and with TEST_PART=broker the others. With
+TEST_UNTIL, in seconds since the epoch, a test that would begin later is left out, and its file named at the end.
 """
 
 import os
@@ -12,36 +12,16 @@ import pytest
 
 from schedule import place
 
-# What starts whole systems and waits for them, each file for half a minute or longer. All else is the broker's own.
+# What needs another system: Spark, a browser, a cluster, another broker. All else is the broker's own.
 SYSTEMS = (
     "tests/spark/",
     "tests/browser/",
     "tests/cluster/",
-    "tests/service/",
-    "tests/api/test_memory.py",
-    "tests/crash/test_cut_snapshots.py",
-    "tests/crash/test_killed_rooms.py",
-    "tests/integration/test_backup.py",
+    "tests/jepsen/test_rounds.py",
     "tests/integration/test_bench_cluster.py",
     "tests/integration/test_bridges.py",
-    "tests/integration/test_followers.py",
-    "tests/integration/test_iceberg.py",
     "tests/integration/test_import.py",
     "tests/integration/test_migrate.py",
-    "tests/integration/test_object_store.py",
-    "tests/integration/test_pub_sub_cli.py",
-    "tests/integration/test_retained_cli.py",
-    "tests/integration/test_signals.py",
-    "tests/integration/test_sn_lossy_network.py",
-    "tests/integration/test_wall_clock.py",
-    "tests/jepsen/test_rounds.py",
-    "tests/security/test_erasure.py",
-    "tests/security/test_http_limits.py",
-    "tests/security/test_http_rights.py",
-    "tests/security/test_left_behind.py",
-    "tests/security/test_logins.py",
-    "tests/security/test_memory_of_a_connection.py",
-    "tests/security/test_revocation.py",
 )
 PARTS = ("", "broker", "systems")
 PART = os.environ.get("TEST_PART", "")
