@@ -35,7 +35,7 @@ from holdfast.journal.reader import Reader
 from holdfast.journal.watermark import Watermark
 from holdfast.storage import erasures
 from holdfast.storage.folder import DataFolder
-from holdfast.storage.history_options import HistoryOptions, Resting, number_of
+from holdfast.storage.history_options import FOLLOWER, HistoryOptions, Resting, number_of
 from holdfast.storage.reserve import ROOM_TO_GO_ON, Space, shown, space_at
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from holdfast.history.writer import HistoryWriter
     from holdfast.state.store import StateStore
 
-MODULE = "holdfast.storage.follower_main"
 RETRY_S = 2.0
 PURGE_EVERY_S = 10.0
 SYNC_EVERY_S = 10.0
@@ -359,7 +358,7 @@ class HistoryFollower(Follower):
             self.due["vacuum"] = self.replaced_at + self.options.keep_replaced_s + 1
         options = replace(self.options, resting=Resting(self.writer.last, self.safe, self.due, self.replaced_at))
         arguments = ["history", str(self.folder.root), options.to_json()]
-        os.execv(sys.executable, [sys.executable, "-m", MODULE, *arguments])
+        os.execv(sys.executable, [sys.executable, "-m", FOLLOWER, *arguments])
 
     def close(self) -> None:
         self.writer.close()

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from holdfast.history.libraries import GIVES_MEMORY_BACK
 from holdfast.state.check import child_environment
-from holdfast.storage.follower_main import MODULE
-from holdfast.storage.history_options import HistoryOptions
+from holdfast.storage.history_options import FOLLOWER, HistoryOptions
 
 RESTART_S = 2.0
 
@@ -73,7 +72,7 @@ class FollowerProcess:
         self.process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            MODULE,
+            FOLLOWER,
             self.name,
             *self.arguments,
             stdin=asyncio.subprocess.PIPE,

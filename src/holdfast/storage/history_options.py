@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 
 from holdfast.storage.reserve import NO_RESERVE, Reserve
 
+FOLLOWER = "holdfast.storage.follower_main"  # the module that it runs, which nobody else needs
 REST_AFTER_S = 30.0  # without rows, the libraries of the history are let go
 
 
