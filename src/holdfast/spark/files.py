@@ -151,7 +151,7 @@ def _in_groups(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
             whole = rows.num_rows // GROUP_ROWS * GROUP_ROWS
             yield from (rows.slice(start, GROUP_ROWS) for start in range(0, whole, GROUP_ROWS))
             waiting = [rows.slice(whole)]
-    if waiting and waiting[-1].num_rows:
+    if any(part.num_rows for part in waiting):
         yield pa.concat_tables(waiting)
 
 
