@@ -187,6 +187,13 @@ json_values = st.recursive(
 
 
 @given(clients=json_values, roles=json_values, groups=json_values)
+@example(clients=[{"username": "a", "roles": [{"rolename": []}]}], roles=[{"rolename": []}], groups=[{"groupname": {}}])
+@example(clients=[{"username": "a", "groups": [{"groupname": []}]}], roles=[], groups=[])
+@example(
+    clients=[{"username": "a", "roles": [{"rolename": "r"}]}],
+    roles=[{"rolename": "r", "acls": [{"acltype": []}]}],
+    groups=[],
+)
 def test_any_json_is_dynamic_security_or_a_refusal(clients: Any, roles: Any, groups: Any) -> None:
     given_json = {"clients": clients, "roles": roles, "groups": groups, "defaultACLAccess": {}}
     answered(lambda path: add_dynamic_security(FoundSettings("noise"), given_json, "noise"), b"")

@@ -54,8 +54,8 @@ class Reader:
         self.found = found
         self.name = name
         self.given = given
-        self.roles = {role.get("rolename"): role for role in tables(given, "roles")}
-        self.groups = {group.get("groupname"): group for group in tables(given, "groups")}
+        self.roles = by_name(tables(given, "roles"), "rolename")
+        self.groups = by_name(tables(given, "groups"), "groupname")
         self.access: list[Table] = []
 
     def read(self) -> None:
@@ -104,17 +104,17 @@ class Reader:
 
     def groups_of(self, client: Table, username: str) -> list[str]:
         """The groups of a client, highest priority first: it may name them, or they name it."""
-        named = {one.get("groupname"): priority_of(one) for one in tables(client, "groups")}
-        for group in self.groups.values():
+        named = {name: priority_of(one) for name, one in by_name(tables(client, "groups"), "groupname").items()}
+        for name, group in self.groups.items():
             for member in tables(group, "clients"):
                 if member.get("username") == username:
-                    named.setdefault(group.get("groupname"), priority_of(member))
-        return [str(name) for name in sorted(named, key=lambda name: (-named[name], str(name)))]
+                    named.setdefault(name, priority_of(member))
+        return sorted(named, key=lambda name: (-named[name], name))
 
     def roles_of(self, holder: Table) -> list[Table]:
         found = []
         for entry in by_priority(tables(holder, "roles")):
-            role = self.roles.get(entry.get("rolename"))
+            role = self.roles.get(text_at(entry, "rolename"))
             if role is None:
                 self.found.leave(self.name, f"role {entry.get('rolename')}", "it is named and not in the file")
             else:
@@ -135,7 +135,7 @@ class Reader:
                 self.add_rule(username, role, acl)
 
     def add_rule(self, username: str, role: Table, acl: Table) -> None:
-        kind, topic_filter, allow = acl.get("acltype"), acl.get("topic"), acl.get("allow") is True
+        kind, topic_filter, allow = text_at(acl, "acltype"), acl.get("topic"), acl.get("allow") is True
         if kind in UNASKED:
             return  # whoever may subscribe may unsubscribe here
         where = f"{self.name}, role {role.get('rolename')}"
@@ -187,6 +187,17 @@ def is_filter(text: str) -> bool:
 def tables(holder: Table, key: str) -> list[Table]:
     given = holder.get(key)
     return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+
+
+def text_at(holder: Table, key: str) -> str:
+    """Empty where there is no text."""
+    given = holder.get(key)
+    return given if isinstance(given, str) else ""
+
+
+def by_name(entries: list[Table], key: str) -> dict[str, Table]:
+    """Those that have a name; the others nobody can refer to."""
+    return {name: entry for entry in entries if (name := text_at(entry, key))}
 
 
 def by_priority(entries: list[Table]) -> list[Table]:
