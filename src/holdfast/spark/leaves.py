@@ -19,7 +19,7 @@ from holdfast.spark.delta import DataFile
 from holdfast.spark.options import micros
 
 LEAF_ROWS = 50_000
-TASK_ROWS = 250_000
+TASK_ROWS = 200_000
 TASK_BYTES = 64 << 20
 # With more keys than this a task touches nearly every leaf, and asking which costs more than it saves.
 KEYS_ASKED = 50_000
